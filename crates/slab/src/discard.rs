@@ -3,8 +3,8 @@
 //!
 //! It begins when most of the volume has been free for a while, ends when half of what is left is
 //! in use, and goes at a rate. What was discarded is zero-written before it is used again
-//! (`grow.rs`), so that a full disk is met there and not by a commit group. The superblock says from
-//! which page on there may be holes, before there is one.
+//! (`grow.rs`), so that a full disk is met there and not by a commit group. The superblock says
+//! from which page on there may be holes, before there is one.
 
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Mono, fault_point};
@@ -22,7 +22,7 @@ const RETRY_NS: u64 = 60_000_000_000;
 
 /// An extent on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DiscardStep {
     Idle,
     /// It waits for the superblock and the placement to know of it.
     Claimed(Extent),
@@ -32,7 +32,7 @@ enum Step {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Discards {
-    step: Step,
+    step: DiscardStep,
     /// Most of the volume is free since then.
     spare_since: Option<Mono>,
     /// Not before.
@@ -45,14 +45,14 @@ pub(crate) struct Discards {
 impl Discards {
     /// As the superblock has it.
     pub(crate) fn new(told_from: u32) -> Discards {
-        Discards { step: Step::Idle, spare_since: None, next_at: Mono(0), told_from, bytes: 0 }
+        Discards { step: DiscardStep::Idle, spare_since: None, next_at: Mono(0), told_from, bytes: 0 }
     }
 
     /// What is being discarded, or about to be.
     pub(crate) fn busy(&self) -> Option<Extent> {
         match self.step {
-            Step::Claimed(extent) | Step::Discarding(extent) => Some(extent),
-            Step::Idle => None,
+            DiscardStep::Claimed(extent) | DiscardStep::Discarding(extent) => Some(extent),
+            DiscardStep::Idle => None,
         }
     }
 
@@ -79,9 +79,9 @@ impl<P: Placement> IndexedShard<P> {
     pub(crate) fn pump_discards(&mut self, effects: &mut Effects) {
         let Some(pace) = self.config.discards.filter(|_| self.health.is_open()) else { return };
         match self.volume.discards.step {
-            Step::Discarding(_) => {}
-            Step::Claimed(extent) => self.discard_claimed(extent, effects),
-            Step::Idle => self.claim(pace, effects),
+            DiscardStep::Discarding(_) => {}
+            DiscardStep::Claimed(extent) => self.discard_claimed(extent, effects),
+            DiscardStep::Idle => self.claim(pace, effects),
         }
     }
 
@@ -98,11 +98,11 @@ impl<P: Placement> IndexedShard<P> {
         let takes_ns = bytes.saturating_mul(1_000_000_000) / pace.bytes_per_second.max(1);
         self.volume.discards.next_at = Mono(now.0.saturating_add(takes_ns));
         if !P::has_spare_extents(self) {
-            if P::gathers(self) {
+            if P::condenses(self) {
                 return effects.more();
             }
         } else if let Some(extent) = self.space.take_to_discard(unit) {
-            self.volume.discards.step = Step::Claimed(extent);
+            self.volume.discards.step = DiscardStep::Claimed(extent);
             let mut claims = true;
             fault_point!("discards_packed_before_the_table", claims = false);
             if claims {
@@ -135,7 +135,7 @@ impl<P: Placement> IndexedShard<P> {
         let mut is_ready = self.placement.blobs_may_lie_at(extent);
         fault_point!("discards_packed_before_the_table", is_ready = true);
         if is_ready {
-            self.volume.discards.step = Step::Discarding(extent);
+            self.volume.discards.step = DiscardStep::Discarding(extent);
             let io = self.io.start(IoPurpose::Discard);
             effects.discard(io, offset(extent.first), u64::from(extent.pages) * PAGE_BYTES as u64);
         }
@@ -157,7 +157,10 @@ impl<P: Placement> IndexedShard<P> {
 
     /// An extent is discarded, or not.
     pub(crate) fn discard_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        let Step::Discarding(extent) = std::mem::replace(&mut self.volume.discards.step, Step::Idle) else { return };
+        let DiscardStep::Discarding(extent) = std::mem::replace(&mut self.volume.discards.step, DiscardStep::Idle)
+        else {
+            return;
+        };
         match result {
             Ok(()) => self.volume.discards.bytes += u64::from(extent.pages) * PAGE_BYTES as u64,
             // It may be a hole in part: it is zero-written before it is used.

@@ -2,8 +2,8 @@
 //! records.
 //!
 //! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only
-//! then used. Pages that were discarded (`discard.rs`) come first: they are zero-written and flushed,
-//! and known to the superblocks already.
+//! then used. Pages that were discarded (`discard.rs`) come first: they are zero-written and
+//! flushed, and known to the superblocks already.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -216,8 +216,8 @@ impl<P: Placement> IndexedShard<P> {
         self.write_zeroes(effects);
     }
 
-    /// Has the superblocks say that pages from this one on may have been discarded; unless growth is
-    /// under way: then its end brings a tick.
+    /// Has the superblocks say that pages from this one on may have been discarded; unless growth
+    /// is under way: then its end brings a tick.
     pub(crate) fn tell_of_discards(&mut self, from: u32, effects: &mut Effects) {
         if self.volume.step == GrowthState::Idle {
             self.volume.superblock.discarded_from = from;

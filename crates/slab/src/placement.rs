@@ -209,7 +209,7 @@ pub(crate) trait Placement: Debug + Send + Sized {
         true
     }
     /// Whether something is done about free space that lies in pieces.
-    fn gathers(_: &mut IndexedShard<Self>) -> bool {
+    fn condenses(_: &mut IndexedShard<Self>) -> bool {
         false
     }
     /// The volume has grown, or is new.

@@ -34,7 +34,7 @@ pub(crate) struct Cleaner {
     /// Bytes users had appended, and scans gathered or would have, when credit was last given.
     given_at: u64,
     /// Segments are cleaned so that the file system may have their space.
-    gathers: bool,
+    condenses: bool,
     /// Users' records wait for a segment.
     pub(crate) blocked: bool,
     /// Segments cleaned since they could be appended the last time.
@@ -136,8 +136,8 @@ impl Packed {
         // A closing shard moves only what stands in the way of its last writes.
         let needed = self.health.is_open() || !self.placement.queue.is_empty();
         let many = !urgent && self.tombstones_are_many();
-        let gathers = std::mem::take(&mut self.placement.cleaner.gathers);
-        if !needed || !(urgent || many || gathers) || (spare > LOW && self.growth_comes_first()) {
+        let condenses = std::mem::take(&mut self.placement.cleaner.condenses);
+        if !needed || !(urgent || many || condenses) || (spare > LOW && self.growth_comes_first()) {
             return;
         }
         let applied = self.groups.applied();
@@ -156,14 +156,14 @@ impl Packed {
 
     /// Most of the volume is free, but in pieces: a segment is cleaned, a batch at each call.
     /// Whether there is one for which it pays.
-    pub(crate) fn gather(&mut self) -> bool {
+    pub(crate) fn condense(&mut self) -> bool {
         if self.placement.cleaner.victim.is_none() {
             let emptiest = self.placement.segments.emptiest(self.groups.applied());
             let live = emptiest.map(|number| u64::from(self.placement.segments.get(number).live));
             if live.is_none_or(|live| live.saturating_mul(2) > self.placement.segments.payload_bytes()) {
                 return false;
             }
-            self.placement.cleaner.gathers = true;
+            self.placement.cleaner.condenses = true;
         }
         self.placement.cleaner.credit += u64::from(super::commit::BATCH_PAGES) * PAGE_BYTES as u64;
         true

@@ -483,8 +483,8 @@ impl Placement for Log {
         whole > shard.spare_high() + SPARE_SEGMENTS && !shard.has_few_segments(whole - 1)
     }
 
-    fn gathers(shard: &mut Packed) -> bool {
-        shard.gather()
+    fn condenses(shard: &mut Packed) -> bool {
+        shard.condense()
     }
 
     fn extended(shard: &mut Packed) {
