@@ -1,6 +1,6 @@
-//! Quantities, limits, codec, decimal numbers, checksum, corruption, seeded numbers, slot tables,
-//! histograms and instants: what every StrataKV crate shares, and nothing else. No I/O, no clock,
-//! no threads.
+//! Quantities, limits, codec, versions of formats, decimal numbers, checksum, corruption, seeded
+//! numbers, slot tables, histograms and instants: what every StrataKV crate shares, and nothing
+//! else. No I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
 pub mod checksum;
@@ -8,6 +8,7 @@ pub mod codec;
 pub mod corruption;
 pub mod decimal;
 pub mod fault_point;
+pub mod format;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/fuzzing/mod.rs"]
 pub mod fuzzing;

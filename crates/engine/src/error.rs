@@ -1,5 +1,6 @@
 //! Why an operation did not happen.
 
+use stratakv_base::format::unknown_format;
 use stratakv_base::key::KeyError;
 use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_base::{Corruption, Key};
@@ -170,7 +171,7 @@ pub enum Error {
     #[error("too many operations are waiting; try again")]
     Busy,
     /// The volume is of a newer format.
-    #[error("the volume has format {found}, this program knows up to {known}: use a newer stratakv")]
+    #[error("{}", unknown_format("the volume", *found, *known))]
     NewerFormat {
         /// Its version.
         found: u32,

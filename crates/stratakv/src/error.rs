@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stratakv_base::format::unknown_format;
 use stratakv_base::key::KeyError;
 use stratakv_engine::Error as EngineError;
 use stratakv_runtime::OpenFailure;
@@ -103,7 +104,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The store was written by a newer program.
-    #[error("{path} has format {found}, this program knows up to {known}: use a newer stratakv", path = path.display())]
+    #[error("{}", unknown_format(&path.display().to_string(), *found, *known))]
     NewerFormat {
         /// `store.toml`.
         path: PathBuf,
