@@ -83,6 +83,11 @@ const NIGHT: &[Step] = &[
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),
+    // It links RocksDB of the system (Debian: librocksdb-dev).
+    Step::cargo(
+        "records of RocksDB and LMDB",
+        &["test", "--quiet", "--manifest-path", "compare/Cargo.toml", "--bin", "export"],
+    ),
     Step::xtask("status page in a browser", &["status-page"]),
     Step::xtask("alerts of contrib/", &["alerts"]),
     // As root, with cargo-deb, debootstrap, systemd-container and crun.

@@ -1,0 +1,122 @@
+//! Records as lines of JSON, as `stratakv dump` writes them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use stratakv::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Bytes that are not UTF-8 stand in base64.
+#[derive(Default, Serialize)]
+struct Line<'b> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'b str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'b str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+}
+
+/// What is written, and what is not.
+pub struct Lines<W> {
+    out: W,
+    records: u64,
+    bytes: u64,
+    /// How many of each kind were left out, and one of them.
+    left_out: BTreeMap<&'static str, (u64, String)>,
+    /// Told, and nothing that was asked for.
+    notes: Vec<String>,
+}
+
+impl<W: Write> Lines<W> {
+    /// None yet.
+    pub fn new(out: W) -> Lines<W> {
+        Lines { out, records: 0, bytes: 0, left_out: BTreeMap::new(), notes: Vec::new() }
+    }
+
+    /// Writes a record, or counts why not.
+    ///
+    /// # Errors
+    /// Nobody reads the lines.
+    pub fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        match (key.len(), value.len()) {
+            (0, _) => self.leave_out("a store has no empty key", key),
+            (bytes, _) if bytes > KEY_BYTES_MAX => self.leave_out("keys have at most 65,535 bytes", key),
+            (_, bytes) if bytes > VALUE_BYTES_MAX => self.leave_out("values have at most 64 MiB", key),
+            _ => {
+                let base64 = |bytes: &[u8]| std::str::from_utf8(bytes).is_err().then(|| STANDARD.encode(bytes));
+                let (key_text, value_text) = (std::str::from_utf8(key).ok(), std::str::from_utf8(value).ok());
+                let line =
+                    Line { key: key_text, key_base64: base64(key), value: value_text, value_base64: base64(value) };
+                serde_json::to_writer(&mut self.out, &line).map_err(|error| format!("cannot write: {error}"))?;
+                self.out.write_all(b"\n").map_err(|error| format!("cannot write: {error}"))?;
+                self.records += 1;
+                self.bytes += (key.len() + value.len()) as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is not written.
+    pub fn leave_out(&mut self, why: &'static str, key: &[u8]) {
+        let shown = || key.get(..80).unwrap_or(key).escape_ascii().to_string();
+        self.left_out.entry(why).or_insert_with(|| (0, shown())).0 += 1;
+    }
+
+    /// Says something at the end.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// All is written.
+    ///
+    /// # Errors
+    /// Nobody reads the lines.
+    pub fn end(&mut self) -> Result<(), String> {
+        self.out.flush().map_err(|error| format!("cannot write: {error}"))
+    }
+
+    /// Whether nothing was left out.
+    pub fn is_complete(&self) -> bool {
+        self.left_out.is_empty()
+    }
+
+    /// Lines for people.
+    pub fn report(&self) -> String {
+        let mut text = format!("export: {} records ({} bytes)\n", self.records, self.bytes);
+        for (why, (count, example)) in &self.left_out {
+            // It cannot fail: it is a string.
+            let _written = writeln!(text, "export: left out: {count}: {why}, such as `{example}`");
+        }
+        for note in &self.notes {
+            let _written = writeln!(text, "export: {note}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_a_line_or_is_counted() {
+        let mut out = Vec::new();
+        let mut lines = Lines::new(&mut out);
+        lines.write(b"k", b"v\n").unwrap();
+        lines.write(b"\xFF", b"\x80").unwrap();
+        lines.write(b"", b"v").unwrap();
+        lines.write(&[b'k'; KEY_BYTES_MAX + 1], b"v").unwrap();
+        lines.end().unwrap();
+        assert!(!lines.is_complete());
+        let report = lines.report();
+        assert!(report.contains("2 records (5 bytes)") && report.contains("1: keys have at most"), "{report}");
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "{\"key\":\"k\",\"value\":\"v\\n\"}\n{\"key_base64\":\"/w==\",\"value_base64\":\"gA==\"}\n");
+    }
+}
