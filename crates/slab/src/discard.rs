@@ -17,6 +17,8 @@ use crate::requests::IoPurpose;
 use crate::shard::IndexedShard;
 use crate::space::{Extent, SEGMENT_PAGES, offset};
 
+/// What a file system says that makes no holes.
+const EOPNOTSUPP: i32 = 95;
 /// After a failure nothing is discarded for so long.
 const RETRY_NS: u64 = 60_000_000_000;
 
@@ -39,13 +41,14 @@ pub(crate) struct Discards {
     next_at: Mono,
     /// Pages that the superblocks on the medium tell of begin here; 0: none.
     pub(crate) told_from: u32,
-    pub(crate) bytes: u64,
+    /// The file system makes no holes.
+    is_unsupported: bool,
 }
 
 impl Discards {
     /// As the superblock has it.
     pub(crate) fn new(told_from: u32) -> Discards {
-        Discards { step: DiscardStep::Idle, spare_since: None, next_at: Mono(0), told_from, bytes: 0 }
+        Discards { step: DiscardStep::Idle, spare_since: None, next_at: Mono(0), told_from, is_unsupported: false }
     }
 
     /// What is being discarded, or about to be.
@@ -77,7 +80,8 @@ pub(crate) fn unit_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> u32
 impl<P: Placement> IndexedShard<P> {
     /// Discards an extent when it is time.
     pub(crate) fn pump_discards(&mut self, effects: &mut Effects) {
-        let Some(pace) = self.config.discards.filter(|_| self.health.is_open()) else { return };
+        let may = self.health.is_open() && !self.volume.discards.is_unsupported;
+        let Some(pace) = self.config.discards.filter(|_| may) else { return };
         match self.volume.discards.step {
             DiscardStep::Discarding(_) => {}
             DiscardStep::Claimed(extent) => self.discard_claimed(extent, effects),
@@ -162,7 +166,11 @@ impl<P: Placement> IndexedShard<P> {
             return;
         };
         match result {
-            Ok(()) => self.volume.discards.bytes += u64::from(extent.pages) * PAGE_BYTES as u64,
+            Ok(()) => {}
+            Err(IoFault::Os(EOPNOTSUPP)) => {
+                self.volume.discards.is_unsupported = true;
+                self.space.refilled(extent);
+            }
             // It may be a hole in part: it is zero-written before it is used.
             Err(fault) => {
                 tracing::debug!(%fault, shard = self.config.shard, "free pages could not be given to the file system");

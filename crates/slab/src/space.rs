@@ -174,7 +174,11 @@ impl Space {
 
     /// If it is free as a whole.
     fn discard(&mut self, extent: Extent) -> Option<Extent> {
-        if !(extent.first..extent.first + extent.pages).all(|page| self.is_free(page)) {
+        let is_free = match extent.pages == self.segment_pages {
+            true => self.is_whole(extent.first / self.segment_pages),
+            false => (extent.first..extent.first + extent.pages).all(|page| self.is_free(page)),
+        };
+        if !is_free {
             return None;
         }
         self.take(extent);
@@ -439,7 +443,8 @@ impl Space {
 
     /// Memory of the holes.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        self.holes.as_ref().map_or(0, Holes::footprint_bytes)
+        let discarded_bytes = self.discarded.extents.capacity() * size_of::<Extent>();
+        discarded_bytes + self.holes.as_ref().map_or(0, Holes::footprint_bytes)
     }
 
     /// Pages in the bitmap that are free, counted anew; an error tells where the holes differ from
