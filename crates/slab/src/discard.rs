@@ -6,6 +6,8 @@
 //! (`grow.rs`), so that a full disk is met there and not by a commit group. The superblock says
 //! from which page on there may be holes, before there is one.
 
+use std::collections::VecDeque;
+
 use stratakv_base::limits::PAGE_BYTES;
 use stratakv_base::{Mono, fault_point};
 use stratakv_device::IoFault;
@@ -19,25 +21,20 @@ use crate::space::{Extent, SEGMENT_PAGES, offset};
 
 /// What a file system says that makes no holes.
 const EOPNOTSUPP: i32 = 95;
+/// Extents that one writing of the superblocks tells of.
+const CLAIMED_AT_ONCE: u64 = 16;
 /// After a failure nothing is discarded for so long.
 const RETRY_NS: u64 = 60_000_000_000;
-
-/// An extent on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DiscardStep {
-    Idle,
-    /// It waits for the superblock and the placement to know of it.
-    Claimed(Extent),
-    Discarding(Extent),
-}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Discards {
-    step: DiscardStep,
+    /// Extents that wait for the superblock and the placement to know of them.
+    claimed: VecDeque<Extent>,
+    in_flight: Option<Extent>,
     /// Most of the volume is free since then.
     spare_since: Option<Mono>,
-    /// Not before.
+    /// No extent is chosen before.
     next_at: Mono,
     /// Pages that the superblocks on the medium tell of begin here; 0: none.
     pub(crate) told_from: u32,
@@ -48,15 +45,19 @@ pub(crate) struct Discards {
 impl Discards {
     /// As the superblock has it.
     pub(crate) fn new(told_from: u32) -> Discards {
-        Discards { step: DiscardStep::Idle, spare_since: None, next_at: Mono(0), told_from, is_unsupported: false }
+        Discards {
+            claimed: VecDeque::new(),
+            in_flight: None,
+            spare_since: None,
+            next_at: Mono(0),
+            told_from,
+            is_unsupported: false,
+        }
     }
 
-    /// What is being discarded, or about to be.
-    pub(crate) fn busy(&self) -> Option<Extent> {
-        match self.step {
-            DiscardStep::Claimed(extent) | DiscardStep::Discarding(extent) => Some(extent),
-            DiscardStep::Idle => None,
-        }
+    /// Whether an extent is being discarded, or about to be.
+    pub(crate) fn is_busy(&self, extent: Extent) -> bool {
+        self.in_flight == Some(extent) || self.claimed.contains(&extent)
     }
 
     /// Space is needed: no more extents are chosen for now.
@@ -78,18 +79,19 @@ pub(crate) fn unit_pages(capacity_bytes: Option<u64>, segment_pages: u32) -> u32
 }
 
 impl<P: Placement> IndexedShard<P> {
-    /// Discards an extent when it is time.
+    /// Discards extents when it is time, one after the other.
     pub(crate) fn pump_discards(&mut self, effects: &mut Effects) {
         let may = self.health.is_open() && !self.volume.discards.is_unsupported;
         let Some(pace) = self.config.discards.filter(|_| may) else { return };
-        match self.volume.discards.step {
-            DiscardStep::Discarding(_) => {}
-            DiscardStep::Claimed(extent) => self.discard_claimed(extent, effects),
-            DiscardStep::Idle => self.claim(pace, effects),
+        if self.volume.discards.in_flight.is_none() {
+            match self.volume.discards.claimed.front() {
+                Some(extent) => self.discard_claimed(*extent, effects),
+                None => self.claim(pace, effects),
+            }
         }
     }
 
-    /// Chooses an extent, if most of the volume has been free for a while.
+    /// Chooses extents, if most of the volume has been free for a while.
     fn claim(&mut self, pace: DiscardPace, effects: &mut Effects) {
         let now = effects.now().mono;
         let Some(since) = self.spare_since(pace, now) else { return };
@@ -98,25 +100,35 @@ impl<P: Placement> IndexedShard<P> {
             return effects.wake_at(due);
         }
         let unit = unit_pages(self.config.capacity_bytes, self.volume.superblock.segment_pages);
-        let bytes = u64::from(unit) * PAGE_BYTES as u64;
-        let takes_ns = bytes.saturating_mul(1_000_000_000) / pace.bytes_per_second.max(1);
-        self.volume.discards.next_at = Mono(now.0.saturating_add(takes_ns));
-        if !P::has_spare_extents(self) {
-            if P::condenses(self) {
-                return effects.more();
-            }
-        } else if let Some(extent) = self.space.take_to_discard(unit) {
-            self.volume.discards.step = DiscardStep::Claimed(extent);
+        let mut extents = 0;
+        while extents < CLAIMED_AT_ONCE
+            && P::has_spare_extents(self)
+            && self.is_mostly_free()
+            && let Some(extent) = self.space.take_to_discard(unit)
+        {
+            extents += 1;
+            self.volume.discards.claimed.push_back(extent);
             let mut claims = true;
             fault_point!("discards_packed_before_the_table", claims = false);
             if claims {
                 P::claim_for_blobs(self, extent);
             }
+        }
+        let bytes = extents.max(1) * u64::from(unit) * PAGE_BYTES as u64;
+        let takes_ns = bytes.saturating_mul(1_000_000_000) / pace.bytes_per_second.max(1);
+        self.volume.discards.next_at = Mono(now.0.saturating_add(takes_ns));
+        if extents > 0 || !P::has_spare_extents(self) && P::condenses(self) {
             return effects.more();
         }
         // What is free lies in pieces: later again.
         self.volume.discards.spare_since = None;
         self.volume.discards.next_at = Mono(now.0.saturating_add(pace.after_ns.max(takes_ns)));
+    }
+
+    /// Half of what the file has would do.
+    fn is_mostly_free(&self) -> bool {
+        let (used, held) = P::use_of_space(self);
+        used.saturating_mul(2) < held
     }
 
     /// Since when most of the volume is free, if it is.
@@ -131,45 +143,44 @@ impl<P: Placement> IndexedShard<P> {
         self.volume.discards.spare_since
     }
 
-    /// Discards it when a crash finds it told of.
+    /// Discards the first of those that were chosen when a crash finds it told of.
     fn discard_claimed(&mut self, extent: Extent, effects: &mut Effects) {
-        if !self.tells_of(extent, effects) {
+        if !self.tells_of_claimed(effects) {
             return;
         }
         let mut is_ready = self.placement.blobs_may_lie_at(extent);
         fault_point!("discards_packed_before_the_table", is_ready = true);
         if is_ready {
-            self.volume.discards.step = DiscardStep::Discarding(extent);
+            self.volume.discards.claimed.pop_front();
+            self.volume.discards.in_flight = Some(extent);
             let io = self.io.start(IoPurpose::Discard);
             effects.discard(io, offset(extent.first), u64::from(extent.pages) * PAGE_BYTES as u64);
         }
     }
 
-    /// Whether the superblocks tell of this extent; if not, has them written: for more than this
-    /// one, so that it is not often.
-    fn tells_of(&mut self, extent: Extent, effects: &mut Effects) -> bool {
+    /// Whether the superblocks tell of all that were chosen; if not, has them written. Of no more:
+    /// what lies before is not taken for holes at the next opening.
+    fn tells_of_claimed(&mut self, effects: &mut Effects) -> bool {
         fault_point!("discards_are_not_told", return true);
         let told = self.volume.discards.told_from;
-        if told != 0 && told <= extent.first {
+        let first = self.volume.discards.claimed.iter().map(|extent| extent.first).min().unwrap_or(u32::MAX);
+        if told != 0 && told <= first {
             return true;
         }
-        let more = (self.space.total() / 16).min(64 * SEGMENT_PAGES);
-        let from = extent.first.saturating_sub(more).max(1);
-        self.tell_of_discards(from, effects);
+        self.tell_of_discards(first, effects);
         false
     }
 
     /// An extent is discarded, or not.
     pub(crate) fn discard_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
-        let DiscardStep::Discarding(extent) = std::mem::replace(&mut self.volume.discards.step, DiscardStep::Idle)
-        else {
-            return;
-        };
+        let Some(extent) = self.volume.discards.in_flight.take() else { return };
+        effects.more();
         match result {
             Ok(()) => {}
             Err(IoFault::Os(EOPNOTSUPP)) => {
                 self.volume.discards.is_unsupported = true;
-                self.space.refilled(extent);
+                let claimed = std::mem::take(&mut self.volume.discards.claimed);
+                claimed.into_iter().chain([extent]).for_each(|extent| self.space.refilled(extent));
             }
             // It may be a hole in part: it is zero-written before it is used.
             Err(fault) => {
@@ -177,6 +188,5 @@ impl<P: Placement> IndexedShard<P> {
                 self.volume.discards.next_at = Mono(effects.now().mono.0.saturating_add(RETRY_NS));
             }
         }
-        effects.more();
     }
 }

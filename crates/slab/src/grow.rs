@@ -187,8 +187,9 @@ impl<P: Placement> IndexedShard<P> {
         if self.space.discarded_pages() > 0 {
             // No more than half as much again: else the rest would be discarded once more.
             let refilled = wanted.max(step.min(held / 2));
-            let refilling = self.space.take_to_refill(refilled, self.volume.discards.busy());
-            // Else the last of them is just being discarded: its end brings a tick.
+            let discards = &self.volume.discards;
+            let refilling = self.space.take_to_refill(refilled, |extent| discards.is_busy(extent));
+            // Else the last of them are just being discarded: their end brings a tick.
             if !refilling.is_empty() {
                 fault_point!("discards_used_without_zeros", {
                     refilling.into_iter().for_each(|extent| self.space.refilled(extent));

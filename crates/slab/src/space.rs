@@ -189,12 +189,12 @@ impl Space {
 
     /// Takes about so many discarded pages, but for those `busy`, to be zero-written: the last ones
     /// that were discarded.
-    pub(crate) fn take_to_refill(&mut self, pages: u32, busy: Option<Extent>) -> Vec<Extent> {
+    pub(crate) fn take_to_refill(&mut self, pages: u32, busy: impl Fn(Extent) -> bool) -> Vec<Extent> {
         let (mut taken, mut sum) = (Vec::new(), 0);
         let mut at = self.discarded.extents.len();
         while sum < pages && at > 0 {
             at -= 1;
-            if Some(self.discarded.extents[at]) != busy {
+            if !busy(self.discarded.extents[at]) {
                 let extent = self.discarded.extents.remove(at);
                 sum += extent.pages;
                 taken.push(extent);
@@ -501,7 +501,7 @@ mod tests {
         assert!(kept < 8 && extents.iter().all(|extent| extent.first >= 4), "{kept}: {extents:?}");
         assert_eq!((space.discarded_pages(), space.held(), space.whole_segments()), (56, 8, 0));
         let busy = *extents.last().unwrap();
-        let refilled = space.take_to_refill(6, Some(busy));
+        let refilled = space.take_to_refill(6, |extent| extent == busy);
         assert_eq!(refilled, [extents[12], extents[11]]);
         space.refilled(refilled[0]);
         space.not_refilled(refilled[1..].to_vec());

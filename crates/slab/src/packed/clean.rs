@@ -22,6 +22,8 @@ use crate::space::offset;
 const AHEAD: u32 = 4;
 /// Bytes of a victim looked at in one group.
 const LOOKED_AT: usize = 256 << 10;
+/// What the copies of a segment's records may take beside their bytes.
+const WASTED_BYTES: u64 = 4 * PAGE_BYTES as u64;
 /// Spare segments at which cleaning is urgent.
 pub(crate) const LOW: u32 = 4;
 
@@ -33,8 +35,7 @@ pub(crate) struct Cleaner {
     credit: u64,
     /// Bytes users had appended, and scans gathered or would have, when credit was last given.
     given_at: u64,
-    /// Segments are cleaned so that the file system may have their space.
-    condenses: bool,
+    condensing: Condensing,
     /// Users' records wait for a segment.
     pub(crate) blocked: bool,
     /// Segments cleaned since they could be appended the last time.
@@ -45,11 +46,24 @@ pub(crate) struct Cleaner {
     spare: Vec<u8>,
 }
 
+/// Cleaning so that the file system may have what lies in pieces.
+#[derive(Debug, Default)]
+struct Condensing {
+    /// The next victim is for that.
+    is_due: bool,
+    /// Victims since it was begun, or since users appended a segment.
+    victims: u32,
+    /// What users had appended then.
+    user_bytes: u64,
+}
+
 #[derive(Debug)]
 struct Victim {
     reader: SegmentReader,
     /// Something was moved, or waits.
     fruitful: bool,
+    /// It is cleaned so that the file system may have its space.
+    is_condensed: bool,
 }
 
 impl Cleaner {
@@ -136,7 +150,7 @@ impl Packed {
         // A closing shard moves only what stands in the way of its last writes.
         let needed = self.health.is_open() || !self.placement.queue.is_empty();
         let many = !urgent && self.tombstones_are_many();
-        let condenses = std::mem::take(&mut self.placement.cleaner.condenses);
+        let condenses = std::mem::take(&mut self.placement.cleaner.condensing.is_due);
         if !needed || !(urgent || many || condenses) || (spare > LOW && self.growth_comes_first()) {
             return;
         }
@@ -150,20 +164,34 @@ impl Packed {
         // What an earlier victim left is overwritten by what is read, or not looked at.
         bytes.resize(segment.end as usize * PAGE_BYTES, 0);
         let reader = SegmentReader::new(number, segment.generation, bytes);
-        self.placement.cleaner.victim = Some(Victim { reader, fruitful: false });
+        self.placement.cleaner.victim =
+            Some(Victim { reader, fruitful: false, is_condensed: condenses && !(urgent || many) });
         self.read_victim(effects);
     }
 
     /// Most of the volume is free, but in pieces: a segment is cleaned, a batch at each call.
-    /// Whether there is one for which it pays.
+    /// Whether there is one for which it pays. A batch takes whole pages, so a short segment may
+    /// give nothing; and each is cleaned twice at most for what users append of a segment.
     pub(crate) fn condense(&mut self) -> bool {
-        if self.placement.cleaner.victim.is_none() {
-            let emptiest = self.placement.segments.emptiest(self.groups.applied());
-            let live = emptiest.map(|number| u64::from(self.placement.segments.get(number).live));
-            if live.is_none_or(|live| live.saturating_mul(2) > self.placement.segments.payload_bytes()) {
+        let (user_bytes, segment_bytes) = (self.placement.counters.user_bytes, self.placement.segments.bytes());
+        if let Some(victim) = &self.placement.cleaner.victim {
+            // What users append pays for another one.
+            if !victim.is_condensed {
                 return false;
             }
-            self.placement.cleaner.condenses = true;
+        } else {
+            let condensing = &mut self.placement.cleaner.condensing;
+            if user_bytes - condensing.user_bytes >= u64::from(segment_bytes) {
+                *condensing = Condensing { user_bytes, ..Condensing::default() };
+            }
+            let emptiest = self.placement.segments.emptiest(self.groups.applied());
+            let live = emptiest.map(|number| u64::from(self.placement.segments.get(number).live));
+            let pays = live.is_some_and(|live| (live + WASTED_BYTES) * 2 <= u64::from(segment_bytes));
+            if !pays || condensing.victims > 2 * self.placement.segments.used() {
+                return false;
+            }
+            condensing.victims += 1;
+            condensing.is_due = true;
         }
         self.placement.cleaner.credit += u64::from(super::commit::BATCH_PAGES) * PAGE_BYTES as u64;
         true

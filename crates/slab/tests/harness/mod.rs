@@ -1,7 +1,7 @@
 //! A disk that completes requests in any order and loses what was not flushed, and a shard driven
 //! on it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use stratakv_base::random::Random;
 use stratakv_base::{Expiry, Key, Level, Mono, Now, Wall};
@@ -28,6 +28,13 @@ pub struct Disk {
     /// Every write fails from now on.
     pub fail_writes: Option<IoFault>,
     pub fail_flushes: Option<IoFault>,
+    /// Discards fail from now on.
+    pub fail_discards: Option<IoFault>,
+    /// Discards asked for.
+    pub discards: u64,
+    /// Pages that are holes: while the file system is full, they cannot be written.
+    pub holes: BTreeSet<u64>,
+    pub is_full: bool,
     /// The device has no volatile cache: what is written is durable.
     pub writes_through: bool,
     /// Reads of this place fail.
@@ -95,7 +102,17 @@ impl Disk {
                 }
             },
             DiskRequest::Allocate { .. } => DiskOutcome::Allocate(Ok(())),
-            DiskRequest::Discard { .. } => DiskOutcome::Discard(Ok(())),
+            DiskRequest::Discard { offset, len } => {
+                self.discards += 1;
+                DiskOutcome::Discard(match self.fail_discards {
+                    Some(fault) => Err(fault),
+                    None => {
+                        self.holes.extend(offset / 4096..(offset + len) / 4096);
+                        put(&mut self.current, offset, &vec![0; len as usize]);
+                        Ok(())
+                    }
+                })
+            }
         };
         (io, outcome)
     }
@@ -105,9 +122,12 @@ impl Disk {
         if let Some(fault) = self.fail_writes {
             return Err(fault);
         }
-        if offset + bytes.len() as u64 > self.limit_bytes {
+        let pages = offset / 4096..(offset + bytes.len() as u64) / 4096;
+        let is_hole = self.is_full && pages.clone().any(|page| self.holes.contains(&page));
+        if offset + bytes.len() as u64 > self.limit_bytes || is_hole {
             return Err(IoFault::Full);
         }
+        self.holes.retain(|page| !pages.contains(page));
         put(&mut self.current, offset, &bytes);
         if durable || self.writes_through {
             // Write-through: of this range, the older cached writes cannot surface any more.
@@ -349,6 +369,13 @@ impl<E: Engine> Machine<E> {
         self.recover_as(SlabConfig { checkpoints: pace, ..config }).expect("the volume opens");
     }
 
+    /// The same, of a shard that gives free pages to the file system at once.
+    pub fn recover_discarding(&mut self, memory_bytes: u64, capacity: Option<u64>) {
+        let pace = stratakv_slab::DiscardPace { after_ns: 0, bytes_per_second: u64::MAX, kept_bytes: 0 };
+        let config = config(&self.disk, memory_bytes, capacity);
+        self.recover_as(SlabConfig { discards: Some(pace), ..config }).expect("the volume opens");
+    }
+
     fn recover_as(&mut self, config: SlabConfig) -> Result<(), Error> {
         self.replies.clear();
         self.disk.in_flight.clear();
@@ -431,6 +458,16 @@ impl<E: Engine> Machine<E> {
             }
         }
         panic!("never at rest");
+    }
+
+    /// The same, and whatever a shard does by itself after that.
+    pub fn run_until_at_rest(&mut self) {
+        loop {
+            self.run_until_idle();
+            if !self.effects.more {
+                return;
+            }
+        }
     }
 
     pub fn close(&mut self) {
