@@ -58,7 +58,6 @@ impl SuiteReport {
         rounds: Vec<PhaseReport>,
     ) -> SuiteReport {
         SuiteReport {
-            schema: 1,
             suite: suite.to_owned(),
             durability: stratakv::Level::ProcessCrash.name().into(),
             records: options.records,
@@ -66,14 +65,23 @@ impl SuiteReport {
             threads: options.threads,
             rounds: options.rounds,
             seed: options.seed,
-            cpu: cpu_model(),
-            cores: std::thread::available_parallelism().map_or(0, usize::from),
-            kernel: read_line("/proc/sys/kernel/osrelease"),
-            version: env!("CARGO_PKG_VERSION").into(),
             environment: Some(environment),
             graph,
             phases: PhaseReport::medians(&rounds),
             each_round: rounds,
+            ..SuiteReport::here()
+        }
+    }
+
+    /// With nothing measured yet, on this machine.
+    pub fn here() -> SuiteReport {
+        SuiteReport {
+            schema: 1,
+            cpu: cpu_model(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            kernel: read_line("/proc/sys/kernel/osrelease"),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..SuiteReport::default()
         }
     }
 }
