@@ -84,6 +84,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),
     Step::xtask("status page in a browser", &["status-page"]),
+    Step::xtask("a report in a browser", &["report-page"]),
     Step::xtask("alerts of contrib/", &["alerts"]),
     // As root, with cargo-deb, debootstrap, systemd-container and crun.
     Step::xtask("the package in a clean root", &["package", "--profile", "dev", "--test"]),
@@ -154,6 +155,7 @@ mod tests {
             "interleave",
             "lab",
             "status-page",
+            "report-page",
             "alerts",
             "package",
             "mixed",
