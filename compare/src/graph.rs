@@ -135,7 +135,8 @@ impl ComparedGraph {
         context.facts.retain(|(name, _)| !["records", "elements of the list"].contains(&name.as_str()));
         context.facts.push(("memory of each store".into(), format_bytes(memory_bytes)));
         context.facts.push(("scale".into(), scale.to_string()));
-        context.ours = SUBJECTS.into_iter().filter(|subject| subject.is_ours()).map(|subject| subject.to_string()).collect();
+        context.ours =
+            SUBJECTS.into_iter().filter(|subject| subject.is_ours()).map(|subject| subject.to_string()).collect();
         of_phases(&context, &self.rounds)
     }
 }

@@ -76,11 +76,16 @@ mod tests {
             Run { subject: name.parse().expect("a name"), round: 1, setting: "A".into(), done }
         };
         let page = of(&[run("packed", 900.0), run("rocksdb-sync", 100.0), run("lmdb-sync", 300.0)]).expect("a page");
-        let beside: Vec<_> = page.verdicts.iter().filter(|line| line.claim.is_none() && line.question.contains("throughput")).collect();
+        let beside: Vec<_> =
+            page.verdicts.iter().filter(|line| line.claim.is_none() && line.question.contains("throughput")).collect();
         let ratios: Vec<f64> = beside.iter().filter_map(|line| Some(line.ratio?.median)).collect();
         assert_eq!(ratios, [9.0, 3.0]);
         // Nine times RocksDB is more than what was published.
-        let published = page.verdicts.iter().filter_map(|line| line.claim.as_ref()).find(|claim| claim.published.contains("RocksDB"));
+        let published = page
+            .verdicts
+            .iter()
+            .filter_map(|line| line.claim.as_ref())
+            .find(|claim| claim.published.contains("RocksDB"));
         assert!(published.is_some_and(|claim| claim.is_met), "{published:?}");
         assert!(render(&page).contains("rocksdb-sync"));
     }
@@ -88,7 +93,10 @@ mod tests {
     #[test]
     fn a_report_that_cannot_be_written_is_refused_and_nothing_is_left() {
         let folder = std::env::temp_dir().join(format!("stratakv-compare-page-{}", std::process::id()));
-        assert!(refuse_unwritable(Some(&folder.join("no/report.html"))).is_err_and(|why| why.contains("nothing was measured")));
+        assert!(
+            refuse_unwritable(Some(&folder.join("no/report.html")))
+                .is_err_and(|why| why.contains("nothing was measured"))
+        );
         fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("report.html");
         assert_eq!((refuse_unwritable(Some(&file)), file.exists()), (Ok(()), false));

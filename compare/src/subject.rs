@@ -95,7 +95,11 @@ impl Subject {
             Subject::RocksDbWithoutLog => "no log",
             Subject::RocksDbOverMemory { .. } => "log in memory",
             Subject::RocksDb { sync, .. } | Subject::WiredTiger { sync } | Subject::Peer { sync, .. } => {
-                if sync { Level::PowerLoss.name() } else { "not synced" }
+                if sync {
+                    Level::PowerLoss.name()
+                } else {
+                    "not synced"
+                }
             }
         }
     }

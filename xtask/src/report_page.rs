@@ -92,8 +92,11 @@ fn look(page: &Path, directory: &Path, options: &Options) -> Result<(), String> 
         let fits = format!("document.documentElement.scrollWidth <= {width}");
         check(&mut browser, &[("it fits the width", &fits)]).map_err(is_there)?;
         let paper = if scheme == "dark" { "< 0.2" } else { "> 0.8" };
-        check(&mut browser, &[("its paper", &format!("({LUMINANCE})(getComputedStyle(document.body).backgroundColor) {paper}"))])
-            .map_err(is_there)?;
+        check(
+            &mut browser,
+            &[("its paper", &format!("({LUMINANCE})(getComputedStyle(document.body).backgroundColor) {paper}"))],
+        )
+        .map_err(is_there)?;
         let contrast = format!("({CONTRASTS}).length === 0");
         if check(&mut browser, &[("every word can be read", &contrast)]).is_err() {
             return Err(is_there(format!("too little contrast: {}", browser.evaluate(CONTRASTS)?)));
@@ -135,7 +138,10 @@ const CONTRASTS: &str = "(() => {
 const CHECKS: &[Check<'static>] = &[
     ("verdicts come first", "document.querySelector('main > section').id === 'verdicts'"),
     ("there are plots", "document.querySelectorAll('.plot svg').length > 0"),
-    ("a plot is as wide as its place", "[...document.querySelectorAll('.plot svg')].every(one => one.getBoundingClientRect().width > 250)"),
+    (
+        "a plot is as wide as its place",
+        "[...document.querySelectorAll('.plot svg')].every(one => one.getBoundingClientRect().width > 250)",
+    ),
     (
         "every plot can be read aloud",
         "[...document.querySelectorAll('.plot svg')].every(one => one.getAttribute('aria-label'))",

@@ -34,8 +34,7 @@ impl Environment {
     /// Of this process, measuring in `directory`; without one, against a server.
     pub fn here(directory: Option<&Path>) -> Environment {
         let geometry = directory.and_then(|path| Some(Geometry::probe(&existing(path)?)));
-        let (file_system, device) =
-            geometry.map(|found| (found.file_system, found.device)).unwrap_or_default();
+        let (file_system, device) = geometry.map(|found| (found.file_system, found.device)).unwrap_or_default();
         Environment {
             date: date(SystemTime::now()),
             command: command(std::env::args()),

@@ -231,7 +231,8 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     all.append(&mut beside);
     let title = format!("YCSB workload {}", all.first().map_or("", |(_, _, report)| &report.workload));
     // KVell is what engine `slab` is made after.
-    let is_slab = all.iter().any(|(_, is_ours, report)| *is_ours && report.store.as_ref().is_some_and(|of| of.engine == "slab"));
+    let is_slab =
+        all.iter().any(|(_, is_ours, report)| *is_ours && report.store.as_ref().is_some_and(|of| of.engine == "slab"));
     ycsb.report.write(&title, all, if is_slab { KVELL } else { &[] })
 }
 

@@ -70,8 +70,7 @@ mod tests {
     #[test]
     fn numbers_are_short_and_tell_neighbours_apart() {
         let all = [0.0, 0.0312, 0.5, 1.0, 1.234, 12.34, 99.96, 123.4, 1234.5, 1e7, -2500.0].map(figure);
-        let expected =
-            ["0", "0.0312", "0.5", "1", "1.23", "12.3", "100", "123", "1,235", "10,000,000", "-2,500"];
+        let expected = ["0", "0.0312", "0.5", "1", "1.23", "12.3", "100", "123", "1,235", "10,000,000", "-2,500"];
         assert_eq!(all, expected);
         assert_eq!((figure(f64::NAN), figure(f64::INFINITY)), (String::new(), String::new()));
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);

@@ -32,7 +32,12 @@ const fn less(name: &'static str, unit: &'static str, of: fn(&FillReport) -> Opt
 
 const FIGURES: [FillFigure; 9] = [
     FillFigure { name: "puts", unit: "/s", more_is_better: true, of: |one| Some(one.puts_per_s) },
-    FillFigure { name: "slowest second by the mean one", unit: "%", more_is_better: true, of: FillReport::worst_second },
+    FillFigure {
+        name: "slowest second by the mean one",
+        unit: "%",
+        more_is_better: true,
+        of: FillReport::worst_second,
+    },
     less("p50", "µs", |one| Some(one.latency_us_p50)),
     less("p99", "µs", |one| Some(one.latency_us_p99)),
     less("p99.9", "µs", |one| Some(one.latency_us_p99_9)),
@@ -60,7 +65,13 @@ const CLAIMS: [FillClaim; 4] = [
         at_least: 1.86,
         published: "1.86 to 3.61 times RocksDB with L0 in persistent memory, 3.6 at 4 KiB",
     },
-    FillClaim { figure: P99, peer: "rocksdb-", value_bytes: ANY_LENGTH, at_least: 5.0, published: "5 times lower than RocksDB" },
+    FillClaim {
+        figure: P99,
+        peer: "rocksdb-",
+        value_bytes: ANY_LENGTH,
+        at_least: 5.0,
+        published: "5 times lower than RocksDB",
+    },
     FillClaim {
         figure: AMPLIFICATION,
         peer: "rocksdb-",
@@ -162,7 +173,8 @@ impl<'a> Fills<'a> {
         of: &FillFigure,
     ) -> Option<VerdictLine> {
         let (mine, theirs) = (ours.spread(size, of.of)?, peer.spread(size, of.of)?);
-        let named = |column: &FillColumn<'_>, found| NamedFigure { store: column.name.clone(), text: spread(found, of.unit) };
+        let named =
+            |column: &FillColumn<'_>, found| NamedFigure { store: column.name.clone(), text: spread(found, of.unit) };
         Some(VerdictLine {
             question: format!("{} values: {}", length(size), of.name),
             ours: named(ours, mine),
@@ -185,7 +197,8 @@ impl<'a> Fills<'a> {
     fn beside_paper(&self, claim: &FillClaim) -> Vec<VerdictLine> {
         let of = &FIGURES[claim.figure];
         let pairs = self.pairs().into_iter().filter(|(_, peer)| peer.name.starts_with(claim.peer));
-        let sizes = |pair| self.sizes.iter().filter(|size| claim.value_bytes.contains(size)).map(move |size| (pair, *size));
+        let sizes =
+            |pair| self.sizes.iter().filter(|size| claim.value_bytes.contains(size)).map(move |size| (pair, *size));
         let lines = pairs.flat_map(sizes).filter_map(|(pair, size)| {
             let line = self.line(pair, size, of)?;
             let is_met = line.ratio?.median >= claim.at_least;
@@ -209,7 +222,8 @@ impl<'a> Fills<'a> {
         let head: Vec<&str> = ["store"].into_iter().chain(places.iter().map(String::as_str)).collect();
         let mut table = DataTable::new(caption, &head);
         for one in &self.columns {
-            let cells = self.sizes.iter().map(|size| one.of(*size).map_or(DataCell::default(), |found| cell(found).into()));
+            let cells =
+                self.sizes.iter().map(|size| one.of(*size).map_or(DataCell::default(), |found| cell(found).into()));
             table.push(&one.name, cells.collect::<Vec<_>>());
         }
         table
@@ -235,7 +249,8 @@ fn facts(ours: &FillsReport, beside: Option<&FillsReport>) -> DataTable {
     let head: Vec<&str> = ["condition", "this run", "beside"].into_iter().take(1 + runs.len()).collect();
     let mut table = DataTable::new("Conditions", &head);
     let mut fact = |name: &str, words: &dyn Fn(&FillsReport) -> String| {
-        let shown = |run: &&FillsReport| Some(words(run)).filter(|words| !words.is_empty()).unwrap_or("not known".into());
+        let shown =
+            |run: &&FillsReport| Some(words(run)).filter(|words| !words.is_empty()).unwrap_or("not known".into());
         table.push(name, runs.iter().map(shown).collect::<Vec<_>>());
     };
     let here = |run: &FillsReport| run.environment.clone().unwrap_or_default();
@@ -350,14 +365,19 @@ fn timeline(fills: &Fills<'_>, size: usize) -> Result<Option<PageFigure>, BenchE
         let Some(round) = series.middle_round() else { continue };
         let each = || round.puts_per_s_each.iter().enumerate().map(|(second, puts)| (second as i32, *puts));
         let slowest = each().min_by_key(|(_, puts)| *puts);
-        rings.extend(slowest.map(|(second, puts)| Highlight { store, point: (second, puts as f64), text: count(puts) }));
+        rings.extend(slowest.map(|(second, puts)| Highlight {
+            store,
+            point: (second, puts as f64),
+            text: count(puts),
+        }));
         let points = each().map(|(second, puts)| (second, puts as f64)).collect();
         lines.push(Line { store, name: String::new(), points });
     }
     if lines.iter().all(|line| line.points.is_empty()) {
         return Ok(None);
     }
-    let axes = Axes { title, x: "second", y: "puts in it", places: Vec::new(), is_logarithmic: false, size: (560, 260) };
+    let axes =
+        Axes { title, x: "second", y: "puts in it", places: Vec::new(), is_logarithmic: false, size: (560, 260) };
     Ok(Some(PageFigure { plot: inline(&axes, &lines, &rings)?, table: None, further: Some(further) }))
 }
 
@@ -385,7 +405,8 @@ fn latencies(fills: &Fills<'_>) -> Result<PageSection, BenchError> {
     }
     let table = fills.table(&format!("{} in µs", PERCENTILES.join(" / ")), |one| {
         let median = |of: &fn(&FillReport) -> Option<f64>| {
-            Spread::of(one.rounds.iter().filter_map(|round| of(round))).map_or(String::new(), |found| figure(found.median))
+            Spread::of(one.rounds.iter().filter_map(|round| of(round)))
+                .map_or(String::new(), |found| figure(found.median))
         };
         steps.iter().map(median).collect::<Vec<_>>().join(" / ")
     });
@@ -419,7 +440,8 @@ fn amplifications(fills: &Fills<'_>) -> Result<PageSection, BenchError> {
     });
     let bytes = fills.table("Bytes put / bytes to the disk once settled / seconds that settling took", |one| {
         let of = |figure: fn(&FillReport) -> f64| self::figure(one.median(figure));
-        [of(|fill| fill.user_bytes as f64), of(|fill| fill.written_bytes as f64), of(|fill| fill.settling_seconds)].join(" / ")
+        [of(|fill| fill.user_bytes as f64), of(|fill| fill.written_bytes as f64), of(|fill| fill.settling_seconds)]
+            .join(" / ")
     });
     let text = "Bytes to the disk for each byte of keys and values, until compaction had nothing more to write. Logs on the \
                 disk count; fast memory does not.";
@@ -457,7 +479,8 @@ fn comparison(fills: &Fills<'_>) -> Option<PageSection> {
         for of in &FIGURES {
             let cell = |size: &usize| {
                 let ratio = fills.line(pair, *size, of).and_then(|line| line.ratio);
-                let text = ratio.map_or(String::new(), |ratio| format!("{} {}", times(ratio.median), ratio.standing.word()));
+                let text =
+                    ratio.map_or(String::new(), |ratio| format!("{} {}", times(ratio.median), ratio.standing.word()));
                 DataCell { standing: ratio.map(|ratio| ratio.standing), ..text.into() }
             };
             table.push(of.name, fills.sizes.iter().map(cell).collect::<Vec<_>>());

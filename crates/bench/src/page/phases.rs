@@ -30,12 +30,7 @@ struct PhaseFigure {
 }
 
 const FIGURES: [PhaseFigure; 4] = [
-    PhaseFigure {
-        name: "throughput",
-        unit: "operations/s",
-        more_is_better: true,
-        of: |one| one.operations_per_s,
-    },
+    PhaseFigure { name: "throughput", unit: "operations/s", more_is_better: true, of: |one| one.operations_per_s },
     PhaseFigure {
         name: "throughput of one processor",
         unit: "operations/CPU-s",
@@ -86,7 +81,8 @@ impl<'a> Phases<'a> {
 /// A plot cannot be drawn.
 pub fn of_phases(context: &PhasesContext, rounds: &[PhaseReport]) -> Result<Page, BenchError> {
     let phases = Phases::new(rounds);
-    let ours: Vec<&str> = phases.stores.iter().copied().filter(|store| context.ours.iter().any(|one| one == store)).collect();
+    let ours: Vec<&str> =
+        phases.stores.iter().copied().filter(|store| context.ours.iter().any(|one| one == store)).collect();
     let ours = if ours.is_empty() { phases.stores.iter().copied().take(1).collect() } else { ours };
     let mut verdicts = beside_stores(&phases, &ours);
     verdicts.extend(KVDK.iter().flat_map(|claim| beside_paper(&phases, &ours, claim)));
@@ -120,7 +116,8 @@ fn beside_stores(phases: &Phases<'_>, ours: &[&str]) -> Vec<VerdictLine> {
     let mut lines = Vec::new();
     for (one, peer) in pairs {
         for (phase, of) in phases.phases.iter().flat_map(|phase| FIGURES.iter().map(move |of| (phase, of))) {
-            let (Some(mine), Some(theirs)) = (phases.spread(one, phase, of.of), phases.spread(peer, phase, of.of)) else {
+            let (Some(mine), Some(theirs)) = (phases.spread(one, phase, of.of), phases.spread(peer, phase, of.of))
+            else {
                 continue;
             };
             lines.push(VerdictLine {
@@ -205,8 +202,7 @@ fn throughput(phases: &Phases<'_>) -> Result<PageSection, BenchError> {
     let mut further =
         DataTable::new("Each round", &["store, phase", "operations", "seconds", "processor seconds", "operations/s"]);
     for one in phases.rounds {
-        let cells =
-            [count(one.operations), figure(one.seconds), figure(one.cpu_seconds), figure(one.operations_per_s)];
+        let cells = [count(one.operations), figure(one.seconds), figure(one.cpu_seconds), figure(one.operations_per_s)];
         further.push(format!("{}, {}", one.subject, one.phase), cells);
     }
     let plot = plot(phases, "Throughput of each phase", "operations a second", rate)?;
@@ -234,8 +230,14 @@ fn latency(phases: &Phases<'_>) -> Result<PageSection, BenchError> {
         text: vec!["Each step up is ten times as long.".into()],
         legend: legend(phases),
         figures: vec![
-            PageFigure { plot: plot(phases, "p50 of each phase", "µs", |one| one.latency_us_p50)?, ..PageFigure::default() },
-            PageFigure { plot: plot(phases, "p99 of each phase", "µs", |one| one.latency_us_p99)?, ..PageFigure::default() },
+            PageFigure {
+                plot: plot(phases, "p50 of each phase", "µs", |one| one.latency_us_p50)?,
+                ..PageFigure::default()
+            },
+            PageFigure {
+                plot: plot(phases, "p99 of each phase", "µs", |one| one.latency_us_p99)?,
+                ..PageFigure::default()
+            },
             PageFigure { table: Some(table), ..PageFigure::default() },
         ],
     })
@@ -243,7 +245,10 @@ fn latency(phases: &Phases<'_>) -> Result<PageSection, BenchError> {
 
 fn processor(phases: &Phases<'_>) -> PageSection {
     let (mut table, mut bars) = (
-        DataTable::new("Processor time of an operation", &["phase and store", "µs", "operations a second of one processor"]),
+        DataTable::new(
+            "Processor time of an operation",
+            &["phase and store", "µs", "operations a second of one processor"],
+        ),
         Vec::new(),
     );
     for phase in &phases.phases {

@@ -161,8 +161,10 @@ fn beside_papers(lines: &[&VerdictLine]) -> Markup {
         Some(DataRow { head: one.question.clone(), cells })
     };
     let head = ["figure", "published", "where", "ours", "peer", "ratio", "verdict"];
-    let table = DataTable { rows: lines.iter().filter_map(row).collect(), ..DataTable::new(
-        "Beside published figures, as ratios and shapes: the papers' machines are others.", &head) };
+    let table = DataTable {
+        rows: lines.iter().filter_map(row).collect(),
+        ..DataTable::new("Beside published figures, as ratios and shapes: the papers' machines are others.", &head)
+    };
     html! { h3 { "Published figures" } (self::table(&table)) }
 }
 

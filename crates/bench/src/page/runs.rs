@@ -198,7 +198,8 @@ fn pairs(setting: &RunSetting) -> Vec<(&RunColumn, &RunColumn)> {
 fn beside_each_other(setting: &RunSetting) -> Vec<VerdictLine> {
     let line = |(ours, peer): (&RunColumn, &RunColumn), of: RunFigure| {
         let (mine, theirs) = (ours.spread(of)?, peer.spread(of)?);
-        let named = |column: &RunColumn, found| NamedFigure { store: column.store.clone(), text: spread(found, of.unit()) };
+        let named =
+            |column: &RunColumn, found| NamedFigure { store: column.store.clone(), text: spread(found, of.unit()) };
         Some(VerdictLine {
             question: format!("{}: {}", setting.name, of.name()),
             ours: named(ours, mine),
@@ -228,7 +229,8 @@ fn beside_paper(setting: &RunSetting, claim: &RunClaim) -> Vec<VerdictLine> {
         let theirs = peer.and_then(|peer| peer.spread(of));
         let ratio = theirs.and_then(|theirs| Ratio::new(mine, theirs, of.more_is_better()));
         let reached = if peer.is_some() { ratio?.median } else { mine.median };
-        let named = |column: &RunColumn, found| NamedFigure { store: column.store.clone(), text: spread(found, of.unit()) };
+        let named =
+            |column: &RunColumn, found| NamedFigure { store: column.store.clone(), text: spread(found, of.unit()) };
         Some(VerdictLine {
             question: format!("{}: {}", setting.name, of.name()),
             ours: named(ours, mine),
@@ -359,7 +361,9 @@ fn curves(setting: &RunSetting, kind: Kind, stores: &[String]) -> Result<PageFig
         ];
         table.push(&column.store, cells);
         let points = curve(&these);
-        let at = |place: usize| points.iter().find(|(at, _)| *at as usize == place).map_or(String::new(), |one| figure(one.1));
+        let at = |place: usize| {
+            points.iter().find(|(at, _)| *at as usize == place).map_or(String::new(), |one| figure(one.1))
+        };
         further.push(&column.store, (0..CURVE.len()).map(at));
         lines.push(Line { store: place(stores, &column.store), name: String::new(), points });
     }
@@ -386,7 +390,8 @@ fn curve(rounds: &[&OperationReport]) -> Vec<(i32, f64)> {
 
 /// A row for each setting and store that has the figure, drawn as bars.
 fn bars(settings: &[RunSetting], stores: &[String], of: RunFigure, further: &Further<'_>) -> DataTable {
-    let heads: Vec<&str> = ["setting and store", further.unit].into_iter().chain(further.heads.iter().copied()).collect();
+    let heads: Vec<&str> =
+        ["setting and store", further.unit].into_iter().chain(further.heads.iter().copied()).collect();
     let (mut table, mut all) = (DataTable::new(further.caption, &heads), Vec::new());
     for setting in settings {
         for column in &setting.columns {
@@ -475,7 +480,12 @@ fn explanations(settings: &[RunSetting]) -> Option<PageSection> {
             let Some(found) = column.middle().and_then(|middle| middle.explanation.as_ref()) else { continue };
             let name = format!("{}: {}", setting.name, column.store);
             let requests = |one: &crate::explain::RequestReport| {
-                format!("{}/s, p99 {} µs, {} in flight", figure(one.per_s), figure(one.latency_us_p99), figure(one.in_flight))
+                format!(
+                    "{}/s, p99 {} µs, {} in flight",
+                    figure(one.per_s),
+                    figure(one.latency_us_p99),
+                    figure(one.in_flight)
+                )
             };
             let cells = [found.sentence(), requests(&found.reads), requests(&found.writes), requests(&found.flushes)];
             bound.push(&name, cells);
@@ -500,7 +510,8 @@ fn explanations(settings: &[RunSetting]) -> Option<PageSection> {
 const BOUND: &[&str] = &["setting and store", "what bound it", "reads of volumes", "writes", "flushes"];
 
 fn stages(name: &str, all: &[StagesOfKind]) -> Option<PageFigure> {
-    let (mut table, mut bars) = (DataTable::new(format!("{name}: stages"), &["stage", "mean, µs", "p99, µs"]), Vec::new());
+    let (mut table, mut bars) =
+        (DataTable::new(format!("{name}: stages"), &["stage", "mean, µs", "p99, µs"]), Vec::new());
     for (kind, of) in all.iter().enumerate() {
         for stage in &of.stages {
             // Of what is left over there is no p99.

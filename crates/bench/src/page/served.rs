@@ -106,7 +106,13 @@ impl<'a> Served<'a> {
         self.all.iter().filter(is_it).collect()
     }
 
-    fn spread(&self, load: &Load, server: &str, value_bytes: usize, of: fn(&ServedReport) -> Option<f64>) -> Option<Spread> {
+    fn spread(
+        &self,
+        load: &Load,
+        server: &str,
+        value_bytes: usize,
+        of: fn(&ServedReport) -> Option<f64>,
+    ) -> Option<Spread> {
         Spread::of(self.rounds(load, server, value_bytes).into_iter().filter_map(of))
     }
 
@@ -130,7 +136,13 @@ impl<'a> Served<'a> {
         lines
     }
 
-    fn line(&self, load: &Load, (ours, peer): (&str, &str), value_bytes: usize, of: &ServedFigure) -> Option<VerdictLine> {
+    fn line(
+        &self,
+        load: &Load,
+        (ours, peer): (&str, &str),
+        value_bytes: usize,
+        of: &ServedFigure,
+    ) -> Option<VerdictLine> {
         let found = |server| self.spread(load, server, value_bytes, of.of);
         let (mine, theirs) = (found(ours)?, found(peer)?);
         let named = |store: &str, found| NamedFigure { store: store.to_owned(), text: spread(found, of.unit) };
@@ -236,7 +248,8 @@ fn numbers(served: &Served<'_>, load: &Load, lengths: &[usize]) -> DataTable {
 
 fn processor(served: &Served<'_>) -> PageSection {
     let head = ["load and server", "µs", "most memory of the process, MiB"];
-    let (mut table, mut bars) = (DataTable::new("Processor time of a request, of the server's process", &head), Vec::new());
+    let (mut table, mut bars) =
+        (DataTable::new("Processor time of a request, of the server's process", &head), Vec::new());
     for load in &served.loads {
         for value_bytes in served.lengths(load) {
             for (store, server) in served.servers.iter().enumerate() {

@@ -136,7 +136,9 @@ pub fn run_kvell(
         }
         let make = |placement: &Placement| LoadedStore::make(directory, options, *placement, is_production);
         let stores: Vec<LoadedStore<'_>> = options.placements.iter().map(make).collect::<Result<_, _>>()?;
-        for (workload, distribution) in workloads.iter().flat_map(|one| options.distributions.iter().map(move |of| (one, of))) {
+        for (workload, distribution) in
+            workloads.iter().flat_map(|one| options.distributions.iter().map(move |of| (one, of)))
+        {
             for round in 1..=options.rounds {
                 for store in &stores {
                     let found = store.run(*workload, *distribution, round)?;

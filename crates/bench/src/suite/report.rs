@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::GraphFacts;
-use crate::phase::PhaseReport;
 use crate::environment::{Environment, cpu_model, read_line};
+use crate::graph::GraphFacts;
 use crate::page::PhasesContext;
+use crate::phase::PhaseReport;
 use crate::suite::kvdk::KvdkOptions;
 use crate::suite::subject::Subject;
 

@@ -92,7 +92,11 @@ fn operation(kind: Kind, scale: f64) -> OperationReport {
 
 fn run(workload: &str, scale: f64) -> Report {
     let stage = |stage: &str, us_mean| StageTime { stage: stage.into(), us_mean, us_p99: us_mean * 9.0 };
-    let stages = vec![StagesOfKind { operation: "get".into(), measured: 9, stages: vec![stage("read", 31.25), stage("outside", 4.5)] }];
+    let stages = vec![StagesOfKind {
+        operation: "get".into(),
+        measured: 9,
+        stages: vec![stage("read", 31.25), stage("outside", 4.5)],
+    }];
     let reads = RequestReport { per_s: 5592.0, latency_us_p50: 1049.0, latency_us_p99: 4194.0, in_flight: 37.1 };
     Report {
         schema: 1,
@@ -119,7 +123,11 @@ fn run(workload: &str, scale: f64) -> Report {
         user_write_bytes_per_operation: 524.0,
         store_write_bytes_per_operation: 1777.0,
         explanation: Some(Explanation { reads, processors: 0.5, cores: 2.0, stages, ..Explanation::default() }),
-        environment: Some(Environment { file_system: "ext4".into(), date: "2026-11-30T18:00:00Z".into(), ..Environment::default() }),
+        environment: Some(Environment {
+            file_system: "ext4".into(),
+            date: "2026-11-30T18:00:00Z".into(),
+            ..Environment::default()
+        }),
         store: Some(StoreSettings { engine: "slab".into(), placement: "packed".into(), ..StoreSettings::default() }),
         ..Report::default()
     }
@@ -141,8 +149,17 @@ fn numbers(name: &str, json: &Value, into: &mut Vec<(String, f64)>) {
 }
 
 /// Not results: what was asked for, and what follows from others.
-const NOT_SHOWN: &[&str] =
-    &["schema", "seed", "missing", "records_scanned", "records_after", "measured", "busiest_thread", "volumes", "clients"];
+const NOT_SHOWN: &[&str] = &[
+    "schema",
+    "seed",
+    "missing",
+    "records_scanned",
+    "records_after",
+    "measured",
+    "busiest_thread",
+    "volumes",
+    "clients",
+];
 
 #[test]
 fn every_number_of_the_json_is_on_the_page() {
@@ -158,7 +175,9 @@ fn every_number_of_the_json_is_on_the_page() {
             continue;
         }
         // What bound the run is told in words; shares are shown as what they are a share of.
-        if ["processors", "cores", "in_flight_max", "latency_us_p50", "per_s"].contains(&name.as_str()) && number != 7.25 {
+        if ["processors", "cores", "in_flight_max", "latency_us_p50", "per_s"].contains(&name.as_str())
+            && number != 7.25
+        {
             continue;
         }
         let wanted = [figure(number), count(number as u64)];
@@ -168,14 +187,18 @@ fn every_number_of_the_json_is_on_the_page() {
 
 #[test]
 fn losses_come_first_and_say_so() {
-    let rounds = |store: &'static str, is_ours, scale: f64| [0.98, 1.0, 1.02].map(|round| (store, is_ours, run("b", scale * round)));
+    let rounds = |store: &'static str, is_ours, scale: f64| {
+        [0.98, 1.0, 1.02].map(|round| (store, is_ours, run("b", scale * round)))
+    };
     let page = page_of(&[rounds("ours", true, 1.0), rounds("peer", false, 1.5), rounds("slow", false, 0.5)].concat());
     let html = parsed(&page);
     let verdicts = all(&html, "#verdicts table");
     let rows = Selector::parse("tbody tr").expect("a selector");
-    let each: Vec<Vec<String>> = verdicts[0].select(&rows).map(|row| row.child_elements().map(text).collect()).collect();
+    let each: Vec<Vec<String>> =
+        verdicts[0].select(&rows).map(|row| row.child_elements().map(text).collect()).collect();
     let words: Vec<&str> = each.iter().map(|row| row[5].as_str()).collect();
-    let place = |word: &str| words.iter().position(|other| *other == word).unwrap_or_else(|| panic!("no {word}: {words:?}"));
+    let place =
+        |word: &str| words.iter().position(|other| *other == word).unwrap_or_else(|| panic!("no {word}: {words:?}"));
     assert!(place("behind") < place("even within spread") && place("even within spread") < place("ahead"));
     let throughput = each.iter().find(|row| row[0].ends_with("throughput")).expect("a row");
     assert_eq!(throughput[1], "ours: 50,123 operations/s (49,121 to 51,126)");
@@ -184,8 +207,14 @@ fn losses_come_first_and_say_so() {
     let counts: Vec<String> = all(&html, ".counts li").into_iter().map(text).collect();
     assert_eq!(counts.len(), 2, "{counts:?}");
     // Latencies, throughput and processor time are worse; bytes and the share of a second are even.
-    assert!(counts[0].contains("ours beside peer: behind in 7, even within spread in 2, ahead in 0 of 9"), "{counts:?}");
-    assert!(counts[1].contains("ours beside slow: behind in 0, even within spread in 2, ahead in 7 of 9"), "{counts:?}");
+    assert!(
+        counts[0].contains("ours beside peer: behind in 7, even within spread in 2, ahead in 0 of 9"),
+        "{counts:?}"
+    );
+    assert!(
+        counts[1].contains("ours beside slow: behind in 0, even within spread in 2, ahead in 7 of 9"),
+        "{counts:?}"
+    );
 }
 
 #[test]
@@ -227,7 +256,10 @@ fn what_is_not_equal_is_said() {
     other.environment = Some(Environment { file_system: "tmpfs".into(), ..Environment::default() });
     let notes = |runs: &[(&str, bool, Report)]| page_of(runs).notes.join("\n");
     let told = notes(&[("ours", true, run("a", 1.0)), ("other", false, other)]);
-    assert!(told.contains("Not equal between the stores: durability, file system.") && told.contains("tmpfs"), "{told}");
+    assert!(
+        told.contains("Not equal between the stores: durability, file system.") && told.contains("tmpfs"),
+        "{told}"
+    );
     assert_eq!(notes(&[("ours", true, run("a", 1.0)), ("other", false, run("a", 1.0))]), "");
     let short = Report { seconds: 1, missing: 5, ..run("a", 1.0) };
     let told = notes(&[("ours", true, short)]);
@@ -243,7 +275,8 @@ fn nothing_that_was_measured_is_html() {
     report.environment = Some(Environment { command: vec![evil.into()], ..Environment::default() });
     let html = parsed(&page_of(&[(evil, true, report.clone()), ("other", false, report)]));
     assert!(cells(&html).iter().any(|cell| cell == evil));
-    let phases = [PhaseReport { subject: evil.into(), phase: evil.into(), operations_per_s: 1.0, ..PhaseReport::default() }];
+    let phases =
+        [PhaseReport { subject: evil.into(), phase: evil.into(), operations_per_s: 1.0, ..PhaseReport::default() }];
     let page = of_phases(&PhasesContext { title: evil.into(), ..PhasesContext::default() }, &phases).expect("a page");
     assert!(all(&parsed(&page), "h1").into_iter().any(|one| text(one) == evil));
     parsed(&of_fills(&fills_report(vec![fill(evil, 64, 1, 1.0)]), None).expect("a page"));
@@ -256,7 +289,8 @@ fn nothing_that_was_measured_is_html() {
 fn the_page_is_for_light_and_dark_and_paper() {
     let html = render(&page_of(&[("ours", true, run("a", 1.0))]));
     let style = html.split("<style>").nth(1).and_then(|rest| rest.split("</style>").next()).expect("a style");
-    let block = |from: &str| style.split(from).nth(1).and_then(|rest| rest.split('}').next()).expect("a block").to_owned();
+    let block =
+        |from: &str| style.split(from).nth(1).and_then(|rest| rest.split('}').next()).expect("a block").to_owned();
     let names = |block: &str| -> BTreeSet<String> {
         block.split("--").skip(1).filter_map(|part| part.split(':').next()).map(str::to_owned).collect()
     };
@@ -289,7 +323,8 @@ fn phases_stand_beside_each_other_and_beside_the_paper() {
     ];
     let context = PhasesContext { title: "Phases".into(), ours: vec!["hash".into()], ..PhasesContext::default() };
     let page = of_phases(&context, &rounds).expect("a page");
-    let claims: Vec<_> = page.verdicts.iter().filter_map(|line| Some((line.question.clone(), line.claim.clone()?.is_met))).collect();
+    let claims: Vec<_> =
+        page.verdicts.iter().filter_map(|line| Some((line.question.clone(), line.claim.clone()?.is_met))).collect();
     let expected = [("strings update: throughput".to_owned(), true), ("graph edges: throughput".to_owned(), false)];
     assert_eq!(claims, expected);
     let html = parsed(&page);
@@ -325,7 +360,9 @@ fn losses_of_matrix_are_shown_as_plainly_as_wins() {
     let page = of_fills(&matrix(), Some(&rocksdb())).expect("a page");
     let html = parsed(&page);
     let rows = all(&html, "#comparison tbody tr");
-    let row = |name: &str| rows.iter().map(|row| row.child_elements().map(text).collect::<Vec<_>>()).find(|row| row[0] == name);
+    let row = |name: &str| {
+        rows.iter().map(|row| row.child_elements().map(text).collect::<Vec<_>>()).find(|row| row[0] == name)
+    };
     // At 64 B half as good in all but what is equal by construction, at 4 KiB twice as good.
     assert_eq!(row("puts").expect("a row")[1..], ["0.50 behind", "2.00 ahead"]);
     assert_eq!(row("p99").expect("a row")[1..], ["0.50 behind", "2.00 ahead"]);
@@ -395,13 +432,18 @@ fn servers_stand_beside_each_other_by_length_of_values() {
         one("tier", "set", 1, 100.0),
         one("extstore", "set", 1, 200.0),
     ];
-    let page = of_served(&UkvReport { title: "Servers".into(), served, ..UkvReport::default() }, &["tier"]).expect("a page");
+    let page =
+        of_served(&UkvReport { title: "Servers".into(), served, ..UkvReport::default() }, &["tier"]).expect("a page");
     let html = parsed(&page);
     let line = |words: &str| page.verdicts.iter().find(|line| line.question.contains(words)).expect("a line");
     // Half of extstore's gets found nothing.
     let gets = line("ssd, get, 32 connections, batches of 1, 4 KiB values: requests served");
     assert!(gets.ratio.is_some_and(|ratio| ratio.median > 1.6 && ratio.standing == Standing::Ahead), "{gets:?}");
-    assert!(line("set, 32 connections, batches of 1, 4 KiB values: requests served").ratio.is_some_and(|one| one.median == 0.5));
+    assert!(
+        line("set, 32 connections, batches of 1, 4 KiB values: requests served")
+            .ratio
+            .is_some_and(|one| one.median == 0.5)
+    );
     let claims: Vec<bool> = page.verdicts.iter().filter_map(|line| Some(line.claim.as_ref()?.is_met)).collect();
     assert_eq!(claims, [true, false, false, false], "gets served; p95 of gets; sets");
     assert!(!page.verdicts.iter().any(|line| line.question.contains("processor time")), "extstore's is not known");

@@ -115,8 +115,12 @@ fn every_server_is_measured_in_its_cases_with_every_mix_in_every_round() {
         assert!(one.mix != "get" || one.wire.hit_percent() == Some(100.0), "{one:?}");
     }
     assert!(report.served.iter().any(|one| one.server_cpu_us_per_operation.is_some()));
-    let of = |case: &str, server: &str| report.served.iter().filter(|one| one.case == case && one.server == server).count();
-    assert_eq!([of("memory", "keeping"), of("ssd", "keeping"), of("memory", "peer"), of("ssd", "peer")], [12, 12, 12, 0]);
+    let of =
+        |case: &str, server: &str| report.served.iter().filter(|one| one.case == case && one.server == server).count();
+    assert_eq!(
+        [of("memory", "keeping"), of("ssd", "keeping"), of("memory", "peer"), of("ssd", "peer")],
+        [12, 12, 12, 0]
+    );
     let text = serde_json::to_string(&report).expect("JSON");
     assert_eq!(serde_json::from_str::<UkvReport>(&text).expect("the same"), report);
 }

@@ -73,7 +73,9 @@ pub(super) struct Saved {
 pub(super) fn run(saved: &Saved) -> Result<(), Failure> {
     let found: Vec<(&PathBuf, SavedReport)> =
         saved.files.iter().map(|path| Ok((path, read(path)?))).collect::<Result<_, Failure>>()?;
-    let is_output = |path: &&PathBuf| fs::canonicalize(path).ok().is_some_and(|path| fs::canonicalize(&saved.output).ok() == Some(path));
+    let is_output = |path: &&PathBuf| {
+        fs::canonicalize(path).ok().is_some_and(|path| fs::canonicalize(&saved.output).ok() == Some(path))
+    };
     if let Some(path) = saved.files.iter().find(is_output) {
         return Err(Failure::usage(format!(
             "{} is read, and the page would be written over it: name another file with --output",
@@ -131,7 +133,8 @@ fn runs_of(path: &Path, found: SavedReport) -> Result<Vec<NamedRun>, Failure> {
     match found {
         SavedReport::Stores(all) => Ok(all),
         SavedReport::Rounds(all) => {
-            let name = path.file_stem().map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned());
+            let name =
+                path.file_stem().map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned());
             Ok(all.into_iter().map(|report| (name.clone(), true, report)).collect())
         }
         SavedReport::Kvdk(_) | SavedReport::Matrixkv(_) | SavedReport::Ukv(_) => Err(Failure::usage(format!(

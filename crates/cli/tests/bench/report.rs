@@ -80,7 +80,9 @@ fn saved_runs_stand_side_by_side() {
     let output = run(&["bench", "report", &after, &before, "--output", &both]);
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
     let found = cells(&files.path("both.html"));
-    assert!(found.iter().any(|cell| cell.starts_with("after: ")) && found.iter().any(|cell| cell.starts_with("before: ")));
+    assert!(
+        found.iter().any(|cell| cell.starts_with("after: ")) && found.iter().any(|cell| cell.starts_with("before: "))
+    );
     // A page that was there is replaced, and that is said.
     let output = run(&["bench", "report", &before, "--output", &both, "--title", "One <b>"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -130,8 +132,22 @@ fn suite_kvell_measures_both_placements() {
     let files = Files::new();
     let (data, page, results) = (files.name("bench"), files.name("kvell.html"), files.name("kvell.json"));
     let options = [
-        "--records", "300", "--value-size", "200", "--workloads", "a,production", "--distributions", "uniform",
-        "--seconds", "1", "--warm-up", "0", "--rounds", "1", "--durability", "process_crash",
+        "--records",
+        "300",
+        "--value-size",
+        "200",
+        "--workloads",
+        "a,production",
+        "--distributions",
+        "uniform",
+        "--seconds",
+        "1",
+        "--warm-up",
+        "0",
+        "--rounds",
+        "1",
+        "--durability",
+        "process_crash",
     ];
     let places = ["bench", "suite", "kvell", "--data", &data, "--report", &page, "--json", &results];
     let output = run(&[&places[..], &options].concat());
@@ -140,7 +156,10 @@ fn suite_kvell_measures_both_placements() {
     assert!(String::from_utf8_lossy(&output.stdout).lines().count() == 5 && !files.path("bench").exists());
     assert_eq!(json(&files.path("kvell.json"))["runs"].as_array().map(Vec::len), Some(4));
     let found = cells(&files.path("kvell.html"));
-    assert!(found.iter().any(|cell| cell.starts_with("packed: ")) && found.iter().any(|cell| cell.starts_with("in_place: ")));
+    assert!(
+        found.iter().any(|cell| cell.starts_with("packed: "))
+            && found.iter().any(|cell| cell.starts_with("in_place: "))
+    );
     assert!(found.iter().any(|cell| cell.contains("KVell, SOSP 2019")), "{found:?}");
     // Saved, it gives the same page.
     let again = files.name("again.html");
@@ -159,8 +178,20 @@ fn suite_ukv_measures_servers_over_the_wire() {
     let (data, page, results) = (files.name("bench"), files.name("ukv.html"), files.name("ukv.json"));
     let places = ["bench", "suite", "ukv", "--data", &data, "--report", &page, "--json", &results];
     let options = [
-        "--cases", "memory", "--value-sizes", "100,4K", "--records", "50", "--memory", "64M", "--rounds", "1",
-        "--connections", "2", "--durability", "process_crash",
+        "--cases",
+        "memory",
+        "--value-sizes",
+        "100,4K",
+        "--records",
+        "50",
+        "--memory",
+        "64M",
+        "--rounds",
+        "1",
+        "--connections",
+        "2",
+        "--durability",
+        "process_crash",
     ];
     let output = run(&[&places[..], &options].concat());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -175,7 +206,10 @@ fn suite_ukv_measures_servers_over_the_wire() {
         assert!(one["mix"] != "get" || one["wire"]["hits"] == one["wire"]["gets"], "{one}");
     }
     let found = cells(&files.path("ukv.html"));
-    assert!(found.iter().any(|cell| cell == "4 KiB: tier") && found.iter().any(|cell| cell.starts_with("slab: ")), "{found:?}");
+    assert!(
+        found.iter().any(|cell| cell == "4 KiB: tier") && found.iter().any(|cell| cell.starts_with("slab: ")),
+        "{found:?}"
+    );
     let output = run(&[&places[..5], &["--peer", "x=http://127.0.0.1:1"]].concat());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && told.contains("NAME=memcache://ADDRESS:PORT"), "{told}");

@@ -87,7 +87,11 @@ fn compare(Arguments { plan, out, report }: &Arguments) -> Result<(), String> {
     let cannot = |what: &str, error: std::io::Error| format!("cannot make {what}: {error}");
     if let Some(path) = report {
         // Before anything is measured.
-        std::fs::File::options().append(true).create(true).open(path).map_err(|error| cannot("the file of --report", error))?;
+        std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| cannot("the file of --report", error))?;
     }
     let here = UkvReport::here("The cache beside memcached, its extstore and Redis", &plan.place);
     let (started, mut failed) = (Instant::now(), 0);

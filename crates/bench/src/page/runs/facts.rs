@@ -105,22 +105,33 @@ fn notes(columns: &[(&str, Vec<&Report>)], unequal: &[&str]) -> Vec<String> {
     let mut notes = Vec::new();
     let runs = || columns.iter().flat_map(|(_, runs)| runs);
     if !unequal.is_empty() {
-        notes.push(format!("Not equal between the stores: {}. Their ratios mix that with what the stores do.", unequal.join(", ")));
+        notes.push(format!(
+            "Not equal between the stores: {}. Their ratios mix that with what the stores do.",
+            unequal.join(", ")
+        ));
     }
     let on_tmpfs = |run: &&&Report| run.environment.as_ref().is_some_and(|found| found.file_system == "tmpfs");
     if runs().any(|run| on_tmpfs(&run)) {
-        notes.push("Measured on tmpfs, which is memory: no device was waited for, and nothing survives a power cut.".into());
+        notes.push(
+            "Measured on tmpfs, which is memory: no device was waited for, and nothing survives a power cut.".into(),
+        );
     }
     if runs().any(|run| run.is_of_server()) {
-        notes.push("Against a server the processor time and the bytes of its own process are not seen: they are left out.".into());
+        notes.push(
+            "Against a server the processor time and the bytes of its own process are not seen: they are left out."
+                .into(),
+        );
     }
     if runs().any(|run| run.missing > 0) {
         let missing = columns.iter().map(|(name, runs)| (name, runs.iter().map(|run| run.missing).sum::<u64>()));
-        let told = missing.filter(|(_, missing)| *missing > 0).map(|(name, missing)| format!("{name} {}", count(missing)));
+        let told =
+            missing.filter(|(_, missing)| *missing > 0).map(|(name, missing)| format!("{name} {}", count(missing)));
         notes.push(format!("Reads that found no record: {}.", told.collect::<Vec<_>>().join(", ")));
     }
     if runs().any(|run| run.seconds < 10) {
-        notes.push("Some runs counted for less than ten seconds: caches and background work had not taken their shape.".into());
+        notes.push(
+            "Some runs counted for less than ten seconds: caches and background work had not taken their shape.".into(),
+        );
     }
     notes
 }

@@ -297,7 +297,15 @@ pub(crate) mod tests {
 
     pub(crate) fn report(fills: Vec<FillReport>) -> FillsReport {
         let (bytes, region_bytes, memory_bytes) = (2 << 30, 205 << 20, 128 << 20);
-        FillsReport { bytes, region_bytes, memory_bytes, clients: 4, seed: 1, fills, ..FillsReport::here(Path::new(".")) }
+        FillsReport {
+            bytes,
+            region_bytes,
+            memory_bytes,
+            clients: 4,
+            seed: 1,
+            fills,
+            ..FillsReport::here(Path::new("."))
+        }
     }
 
     #[test]

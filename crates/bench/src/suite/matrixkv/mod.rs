@@ -81,8 +81,15 @@ pub fn run_matrixkv(
     watch: &dyn Fn(&FillReport),
 ) -> Result<FillsReport, BenchError> {
     let MatrixkvOptions { bytes, region_bytes, pmem_levels_bytes, memory_bytes, clients, seed, .. } = *options;
-    let mut report =
-        FillsReport { bytes, region_bytes, pmem_levels_bytes, memory_bytes, clients, seed, ..FillsReport::here(directory) };
+    let mut report = FillsReport {
+        bytes,
+        region_bytes,
+        pmem_levels_bytes,
+        memory_bytes,
+        clients,
+        seed,
+        ..FillsReport::here(directory)
+    };
     for value_bytes in &options.value_sizes {
         for round in 1..=options.rounds {
             let fill = fill(directory, fast, options, *value_bytes, round)?;
