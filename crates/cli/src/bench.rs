@@ -209,9 +209,11 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     let stand = if remote { None } else { Some(Stand::open(subject)?) };
     let store = stand.as_ref().map(|stand| &stand.store);
     subject.load(store, ycsb.target, ycsb.clients)?;
+    let environment = Environment::here(store.map(|_| subject.ground.data.as_path()));
     let mut rounds = Vec::new();
     for round in 0..ycsb.rounds {
-        rounds.push(run_round(ycsb, store, round, output)?);
+        let report = run_round(ycsb, store, round, output)?;
+        rounds.push(Report { environment: Some(environment.clone()), ..report });
     }
     if let Some(stand) = stand {
         stand.print_statistics(output)?;
@@ -243,7 +245,6 @@ fn name_of(report: &Report) -> String {
 
 fn run_round(ycsb: &Ycsb, store: Option<&Store>, round: u64, output: &mut Output) -> Result<Report, Failure> {
     let subject = &ycsb.subject;
-    let environment = Environment::here(store.map(|_| subject.ground.data.as_path()));
     let options = RunOptions {
         workload: ycsb.workload,
         distribution: ycsb.distribution.unwrap_or(ycsb.workload.distribution()),
@@ -260,7 +261,6 @@ fn run_round(ycsb: &Ycsb, store: Option<&Store>, round: u64, output: &mut Output
         seed: subject.seed.wrapping_add(round),
     };
     let mut report: Report = stratakv_bench::run(store, &options)?;
-    report.environment = Some(environment);
     report.store = store.map(|store| StoreSettings::of(store, subject.memory, subject.depth));
     write!(output, "{report}").map_err(Failure::output)?;
     if let Some(explanation) = &mut report.explanation {

@@ -605,13 +605,27 @@ fn failure(error: stratakv_server::Error) -> Failure {
 
 /// The first line: what is served where, and how to end it.
 fn sentence(store: &Store, server: &Server, arguments: &Arguments) -> String {
-    let unix = arguments.network.memcache.iter().filter_map(Listen::path).map(|path| path.display().to_string());
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).chain(unix).collect();
-    let at = match &addresses[..] {
+    let memcache = with_kinds(server.addresses(), &arguments.network.memcache);
+    let redis = with_kinds(server.resp_addresses(), &arguments.network.resp);
+    let at = match &memcache[..] {
         [] => "the sockets of systemd".to_owned(),
         addresses => addresses.join(" and "),
     };
-    format!("Serving {} to memcache clients at {at}. Ctrl-C ends it in order.", store.path().display())
+    let and_redis = match &redis[..] {
+        [] => String::new(),
+        addresses => format!(", to Redis clients at {}", addresses.join(" and ")),
+    };
+    format!("Serving {} to memcache clients at {at}{and_redis}. Ctrl-C ends it in order.", store.path().display())
+}
+
+/// Addresses as clients name them: plain ones, those of TLS, which come last, and sockets.
+fn with_kinds(addresses: &[SocketAddr], listens: &[Listen]) -> Vec<String> {
+    let tls = listens.iter().filter(|listen| matches!(listen, Listen::Tls(_))).count();
+    let (plain, tls) = addresses.split_at(addresses.len().saturating_sub(tls));
+    let plain = plain.iter().map(ToString::to_string);
+    let tls = tls.iter().map(|address| format!("tls:{address}"));
+    let unix = listens.iter().filter_map(Listen::path).map(|path| format!("unix:{}", path.display()));
+    plain.chain(tls).chain(unix).collect()
 }
 
 /// On stdout, flushed at once: whoever started the server waits for these lines.

@@ -363,7 +363,7 @@ fn timeline(fills: &Fills<'_>, size: usize) -> Result<Option<PageFigure>, BenchE
             further.push(format!("{}, round {}", one.name, round.round), [each.join(" · ")]);
         }
         let Some(round) = series.middle_round() else { continue };
-        let each = || round.puts_per_s_each.iter().enumerate().map(|(second, puts)| (second as i32, *puts));
+        let each = || round.puts_per_s_each.iter().enumerate().map(|(second, puts)| (second as i32 + 1, *puts));
         let slowest = each().min_by_key(|(_, puts)| *puts);
         rings.extend(slowest.map(|(second, puts)| Highlight {
             store,

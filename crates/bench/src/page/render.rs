@@ -32,7 +32,7 @@ pub fn render(page: &Page) -> String {
                     section #conditions {
                         h2 { "How it was measured" }
                         @for note in &page.notes { p.note { (note) } }
-                        (table(&page.facts))
+                        div.facts { (table(&page.facts)) }
                     }
                     @for one in &page.sections { (section(one)) }
                 }
@@ -204,7 +204,11 @@ fn table(table: &DataTable) -> Markup {
         div.scroll tabindex="0" role="region" aria-label=(table.caption) {
             table {
                 caption { (table.caption) }
-                thead { tr { @for one in &table.head { th scope="col" { (one) } } } }
+                thead { tr {
+                    @for (column, one) in table.head.iter().enumerate() {
+                        th.number[is_of_numbers(table, column)] scope="col" { (one) }
+                    }
+                } }
                 tbody {
                     @for row in &table.rows {
                         tr { th scope="row" { (row.head) } @for one in &row.cells { (cell(one)) } }
@@ -228,6 +232,14 @@ fn cell(cell: &DataCell) -> Markup {
             @if let Some((share, store)) = cell.bar { (bar(share, store)) }
         }
     }
+}
+
+/// Whether the figures of a column end at the same place, so that its heading should too.
+fn is_of_numbers(table: &DataTable, column: usize) -> bool {
+    let Some(place) = column.checked_sub(1) else { return false };
+    let mut cells =
+        table.rows.iter().filter_map(|row| row.cells.get(place)).filter(|cell| !cell.text.is_empty()).peekable();
+    cells.peek().is_some() && cells.all(|cell| cell.standing.is_none() && is_number(&cell.text))
 }
 
 /// Whether figures below one another are to end at the same place.

@@ -136,7 +136,9 @@ pub struct RunSetting {
 pub fn settings(runs: impl IntoIterator<Item = (String, bool, Report)>) -> Vec<RunSetting> {
     let mut settings: Vec<RunSetting> = Vec::new();
     for (store, is_ours, report) in runs {
-        let name = format!("{} {}, {} in flight", report.workload, report.distribution, report.clients);
+        let workload =
+            if report.workload.len() == 1 { report.workload.to_uppercase() } else { report.workload.clone() };
+        let name = format!("{workload} {}, {} in flight", report.distribution, report.clients);
         let at = settings.iter().position(|one| one.name == name).unwrap_or(settings.len());
         if at == settings.len() {
             settings.push(RunSetting { name, columns: Vec::new() });
@@ -281,12 +283,13 @@ fn timeline(setting: &RunSetting, stores: &[String]) -> Result<PageFigure, Bench
         };
         let Some(middle) = column.middle() else { continue };
         let each = &middle.operations_per_s_each;
-        let points = each.iter().enumerate().map(|(second, operations)| (second as i32, *operations as f64)).collect();
+        let points =
+            each.iter().enumerate().map(|(second, operations)| (second as i32 + 1, *operations as f64)).collect();
         lines.push(Line { store, name: String::new(), points });
         let slowest = each.iter().enumerate().min_by_key(|(_, operations)| **operations);
         rings.extend(slowest.map(|(second, operations)| Highlight {
             store,
-            point: (second as i32, *operations as f64),
+            point: (second as i32 + 1, *operations as f64),
             text: count(*operations),
         }));
         let at = slowest.map_or(String::new(), |(second, _)| {
@@ -371,11 +374,19 @@ fn curves(setting: &RunSetting, kind: Kind, stores: &[String]) -> Result<PageFig
         title: name,
         x: "share of the operations that were faster",
         y: "µs",
-        places: CURVE.iter().map(|(_, name)| (*name).to_owned()).collect(),
+        places: CURVE
+            .iter()
+            .map(|(share, name)| if is_between(*share) { String::new() } else { (*name).into() })
+            .collect(),
         is_logarithmic: true,
         size: PLOT_SIZE,
     };
     Ok(PageFigure { plot: inline(&axes, &lines, &[])?, table: Some(table), further: Some(further) })
+}
+
+/// Steps of the tail whose names would touch those of their neighbours.
+fn is_between(share: f64) -> bool {
+    [0.995, 0.9995, 0.99999].contains(&share)
 }
 
 /// At each place of the curve the median of the rounds that have it; of the slowest the worst.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use stratakv::{Level, Placement};
+use stratakv::Level;
 use stratakv_base::quantity::parse_bytes;
 use stratakv_bench::page::claims::KVELL;
 use stratakv_bench::suite::kvell::StoreRun;
