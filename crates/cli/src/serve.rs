@@ -30,7 +30,7 @@ use crate::opening::{
     refuse_another_format, tell_growth,
 };
 use crate::say::say;
-use listen::{Listen, address, mode};
+use listen::{Listen, address, as_named, mode};
 use signals::Signals;
 use user::{Paths, UserArguments};
 use xdp::XdpArguments;
@@ -605,8 +605,8 @@ fn failure(error: stratakv_server::Error) -> Failure {
 
 /// The first line: what is served where, and how to end it.
 fn sentence(store: &Store, server: &Server, arguments: &Arguments) -> String {
-    let memcache = with_kinds(server.addresses(), &arguments.network.memcache);
-    let redis = with_kinds(server.resp_addresses(), &arguments.network.resp);
+    let memcache = as_named(server.addresses(), &arguments.network.memcache);
+    let redis = as_named(server.resp_addresses(), &arguments.network.resp);
     let at = match &memcache[..] {
         [] => "the sockets of systemd".to_owned(),
         addresses => addresses.join(" and "),
@@ -616,16 +616,6 @@ fn sentence(store: &Store, server: &Server, arguments: &Arguments) -> String {
         addresses => format!(", to Redis clients at {}", addresses.join(" and ")),
     };
     format!("Serving {} to memcache clients at {at}{and_redis}. Ctrl-C ends it in order.", store.path().display())
-}
-
-/// Addresses as clients name them: plain ones, those of TLS, which come last, and sockets.
-fn with_kinds(addresses: &[SocketAddr], listens: &[Listen]) -> Vec<String> {
-    let tls = listens.iter().filter(|listen| matches!(listen, Listen::Tls(_))).count();
-    let (plain, tls) = addresses.split_at(addresses.len().saturating_sub(tls));
-    let plain = plain.iter().map(ToString::to_string);
-    let tls = tls.iter().map(|address| format!("tls:{address}"));
-    let unix = listens.iter().filter_map(Listen::path).map(|path| format!("unix:{}", path.display()));
-    plain.chain(tls).chain(unix).collect()
 }
 
 /// On stdout, flushed at once: whoever started the server waits for these lines.
