@@ -111,7 +111,7 @@ fn beside_stores(lines: &[&VerdictLine]) -> Markup {
         caption: "Losses first. A ratio above 1 means that ours is better: twice the throughput, or half the latency."
             .into(),
         rows: rows.collect(),
-        ..DataTable::new("", &["figure", "ours", "peer", "ratio", "spread of the ratio", "verdict"])
+        ..DataTable::new("", &["figure", "verdict", "ratio", "spread of the ratio", "ours", "peer"])
     };
     html! {
         (self::table(&table))
@@ -125,11 +125,11 @@ fn verdict_cells(line: &VerdictLine) -> Vec<DataCell> {
     let word = standing.map_or("not seen in one of them", Standing::word);
     let peer = line.peer.as_ref().map(named).unwrap_or_default();
     vec![
-        named(&line.ours).into(),
-        peer.into(),
+        DataCell { standing, ..word.into() },
         DataCell { standing, ..line.ratio.map(|ratio| times(ratio.median)).unwrap_or_default().into() },
         line.ratio.map(range).unwrap_or_default().into(),
-        DataCell { standing, ..word.into() },
+        named(&line.ours).into(),
+        peer.into(),
     ]
 }
 
@@ -151,16 +151,16 @@ fn beside_papers(lines: &[&VerdictLine]) -> Markup {
         let ratio = one.ratio.map(|ratio| times(ratio.median)).unwrap_or_default();
         let word = if claim.is_met { "reached" } else { "missed" };
         let cells = vec![
+            DataCell { standing, ..word.into() },
             claim.published.clone().into(),
             claim.source.clone().into(),
             named(&one.ours).into(),
             one.peer.as_ref().map(named).unwrap_or_default().into(),
             ratio.into(),
-            DataCell { standing, ..word.into() },
         ];
         Some(DataRow { head: one.question.clone(), cells })
     };
-    let head = ["figure", "published", "where", "ours", "peer", "ratio", "verdict"];
+    let head = ["figure", "verdict", "published", "where", "ours", "peer", "ratio"];
     let table = DataTable {
         rows: lines.iter().filter_map(row).collect(),
         ..DataTable::new("Beside published figures, as ratios and shapes: the papers' machines are others.", &head)
