@@ -22,6 +22,8 @@ pub struct Environment {
     pub command: Vec<String>,
     /// Commit that the program was built from.
     pub commit: String,
+    /// How it was built: `release`, or `debug`, whose speed tells nothing.
+    pub build: String,
     /// Memory of the machine.
     pub machine_memory_bytes: u64,
     /// File system of the directory that was measured in.
@@ -39,12 +41,16 @@ impl Environment {
             date: date(SystemTime::now()),
             command: command(std::env::args()),
             commit: COMMIT.unwrap_or_default().to_owned(),
+            build: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
             machine_memory_bytes: memory_bytes(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             file_system: file_system.unwrap_or_default(),
             device: device.unwrap_or_default(),
         }
     }
 }
+
+/// What a page says of a build whose speed tells nothing.
+pub(crate) const DEBUG_BUILD: &str = "A debug build was measured: its speed says nothing of the released program.";
 
 /// The directory, or the nearest one above it that is there.
 fn existing(path: &Path) -> Option<File> {

@@ -44,7 +44,9 @@ pub fn times(ratio: f64) -> String {
     match ratio {
         ratio if ratio >= 100.0 => figure(ratio),
         ratio if ratio >= 0.1 => format!("{ratio:.2}"),
-        ratio => format!("{ratio:.3}"),
+        ratio if ratio >= 0.01 => format!("{ratio:.3}"),
+        ratio if ratio >= 0.001 => format!("{ratio:.4}"),
+        ratio => format!("{ratio:.5}"),
     }
 }
 
@@ -74,7 +76,10 @@ mod tests {
         assert_eq!(all, expected);
         assert_eq!((figure(f64::NAN), figure(f64::INFINITY)), (String::new(), String::new()));
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([2.0, 0.5, 0.02, 660.0].map(times), ["2.00", "0.50", "0.020", "660"]);
+        assert_eq!(
+            [2.0, 0.5, 0.02, 0.0021, 1e-4, 660.0].map(times),
+            ["2.00", "0.50", "0.020", "0.0021", "0.00010", "660"]
+        );
         assert_eq!([0.955, 1.0, 0.0123].map(percent), ["95.5 %", "100 %", "1.2 %"]);
     }
 

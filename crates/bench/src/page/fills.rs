@@ -3,6 +3,7 @@
 
 use stratakv_base::quantity::format_bytes;
 
+use crate::environment::DEBUG_BUILD;
 use crate::page::claims::ClaimCheck;
 use crate::page::figures::{count, figure, percent, spread, times};
 use crate::page::standing::{Ratio, Spread};
@@ -270,6 +271,7 @@ fn facts(ours: &FillsReport, beside: Option<&FillsReport>) -> DataTable {
     fact("device", &|run| here(run).device);
     fact("version", &|run| run.version.clone());
     fact("commit", &|run| here(run).commit);
+    fact("build", &|run| here(run).build);
     fact("date", &|run| here(run).date);
     fact("command", &|run| here(run).command.join(" "));
     table
@@ -292,6 +294,7 @@ fn notes(ours: &FillsReport, beside: Option<&FillsReport>) -> Vec<String> {
         all().flat_map(|one| &one.fills).any(|fill| !fill.is_settled),
         "A store still wrote when waiting for it ended: its write amplification, marked +, lacks what it owes.",
     );
+    note(all().any(|one| one.environment.as_ref().is_some_and(|here| here.build == "debug")), DEBUG_BUILD);
     let Some(other) = beside else { return notes };
     let means = |one: &FillsReport| (one.bytes, one.region_bytes, one.pmem_levels_bytes, one.memory_bytes, one.clients);
     note(

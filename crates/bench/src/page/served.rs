@@ -1,6 +1,7 @@
 //! The page of servers under gets and sets by length of values: suite `ukv`, and the cache beside
 //! memcached and Redis.
 
+use crate::environment::DEBUG_BUILD;
 use crate::page::claims::ClaimCheck;
 use crate::page::figures::{count, figure, percent, spread};
 use crate::page::standing::{Ratio, Spread};
@@ -275,6 +276,7 @@ fn facts(report: &UkvReport) -> DataTable {
 
 fn notes(report: &UkvReport) -> Vec<String> {
     let mut notes = report.notes.clone();
+    notes.extend((report.environment.build == "debug").then(|| DEBUG_BUILD.to_owned()));
     // Near a whole processor the generator is what binds.
     if report.served.iter().any(|one| one.wire.generator_cpu > 0.9) {
         notes.push("In some runs the load generator used a whole processor (generator CPU near 100 %): there it was what bound.".into());

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::{Environment, cpu_model, read_line};
+use crate::environment::{DEBUG_BUILD, Environment, cpu_model, read_line};
 use crate::graph::GraphFacts;
 use crate::page::PhasesContext;
 use crate::phase::PhaseReport;
@@ -105,6 +105,7 @@ impl SuiteReport {
             ("device", here.device),
             ("version", self.version.clone()),
             ("commit", here.commit),
+            ("build", here.build.clone()),
             ("date", here.date),
             ("command", here.command.join(" ")),
         ];
@@ -116,6 +117,7 @@ impl SuiteReport {
              an unequal medium."
                 .to_owned(),
         ];
+        notes.extend((here.build == "debug").then(|| DEBUG_BUILD.to_owned()));
         if here.file_system == "tmpfs" {
             notes.push("Measured on tmpfs: memory, whose write bandwidth persistent memory does not have.".into());
         }

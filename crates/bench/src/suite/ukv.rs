@@ -238,6 +238,7 @@ impl UkvReport {
             ("device", here.device.clone()),
             ("version", self.version.clone()),
             ("commit", here.commit.clone()),
+            ("build", here.build.clone()),
             ("date", here.date.clone()),
             ("command", here.command.join(" ")),
         ];

@@ -261,6 +261,9 @@ fn what_is_not_equal_is_said() {
         "{told}"
     );
     assert_eq!(notes(&[("ours", true, run("a", 1.0)), ("other", false, run("a", 1.0))]), "");
+    let environment = Environment { build: "debug".into(), ..Environment::default() };
+    let debug = Report { environment: Some(environment), ..run("a", 1.0) };
+    assert!(notes(&[("ours", true, debug)]).contains("A debug build"));
     let short = Report { seconds: 1, missing: 5, ..run("a", 1.0) };
     let told = notes(&[("ours", true, short)]);
     assert!(told.contains("less than ten seconds") && told.contains("ours 5"), "{told}");

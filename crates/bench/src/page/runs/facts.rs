@@ -3,7 +3,7 @@
 use stratakv_base::quantity::format_bytes;
 
 use super::{RunColumn, RunSetting};
-use crate::environment::{Environment, StoreSettings};
+use crate::environment::{DEBUG_BUILD, Environment, StoreSettings};
 use crate::page::figures::count;
 use crate::page::{DataCell, DataTable};
 use crate::report::Report;
@@ -32,6 +32,7 @@ const FACTS: &[Fact] = &[
     ("device", true, |run| of_environment(run, |found| found.device.clone())),
     ("version", false, |run| run.version.clone()),
     ("commit", false, |run| of_environment(run, |found| found.commit.clone())),
+    ("build", true, |run| of_environment(run, |found| found.build.clone())),
     ("date", false, |run| of_environment(run, |found| found.date.clone())),
     ("command", false, |run| of_environment(run, |found| found.command.join(" "))),
 ];
@@ -109,6 +110,9 @@ fn notes(columns: &[(&str, Vec<&Report>)], unequal: &[&str]) -> Vec<String> {
             "Not equal between the stores: {}. Their ratios mix that with what the stores do.",
             unequal.join(", ")
         ));
+    }
+    if runs().any(|run| run.environment.as_ref().is_some_and(|found| found.build == "debug")) {
+        notes.push(DEBUG_BUILD.into());
     }
     let on_tmpfs = |run: &&&Report| run.environment.as_ref().is_some_and(|found| found.file_system == "tmpfs");
     if runs().any(|run| on_tmpfs(&run)) {
