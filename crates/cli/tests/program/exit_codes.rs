@@ -40,7 +40,7 @@ fn a_cache_cannot_be_backed_up_by_either_way() {
     start.args(["--engine", "tier", "--capacity", "64M", "--memory", "64M", "--backup-dir", backups.to_str().unwrap()]);
     let serving = Serving::started(&mut start);
     let asked = run(&data, &["backup", "monday", "--server", &serving.address]);
-    serving.end();
+    drop(serving);
     let opened = run(&data, &["backup", directory.path().join("own").to_str().unwrap()]);
     for output in [asked, opened] {
         assert!(code(&output) == 6 && stderr(&output).contains("cannot be backed up"), "{}", stderr(&output));
