@@ -88,7 +88,8 @@ fn table_of(text: &str) -> Result<toml::Table, Failure> {
 /// The words of a file's text, without a command line beside it.
 #[cfg(test)]
 pub(crate) fn added_to_nothing(command: &Command, text: &str) -> Result<Vec<String>, Failure> {
-    added(command, &ArgMatches::default(), text)
+    let given = command.clone().try_get_matches_from([command.get_name()]);
+    added(command, &given.map_err(|error| Failure::usage(error.to_string()))?, text)
 }
 
 /// The words that a file's text adds to a command line: nothing of what is there already, or
