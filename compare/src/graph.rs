@@ -6,9 +6,13 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use stratakv::{Level, Placement};
+use stratakv_base::quantity::format_bytes;
+use stratakv_bench::BenchError;
+use stratakv_bench::environment::Environment;
 use stratakv_bench::graph::{GraphFacts, run_graph};
+use stratakv_bench::page::{Page, of_phases};
 use stratakv_bench::phase::PhaseReport;
-use stratakv_bench::suite::{KvdkOptions, write_table};
+use stratakv_bench::suite::{KvdkOptions, SuiteReport, write_table};
 
 use crate::rocksdb::{Log, RocksDb, RocksDbGraph, Settings};
 use crate::subject::{Means, Opened, Subject};
@@ -97,8 +101,47 @@ impl GraphJob {
     }
 }
 
-/// All of `subjects`, `rounds` times; a table of medians, and what `hash` is against each other
-/// one.
+/// What came of all rounds.
+#[derive(Debug)]
+pub struct ComparedGraph {
+    rounds: Vec<PhaseReport>,
+    facts: GraphFacts,
+    seed: u64,
+}
+
+impl ComparedGraph {
+    /// A table of medians, and what `hash` is against each other store.
+    pub fn text(&self) -> Result<String, String> {
+        let medians = PhaseReport::medians(&self.rounds);
+        let mut text = format!("graph of {} vertices and {} edges\n\n", self.facts.vertices, self.facts.edges);
+        write_table(&mut text, &medians).map_err(|error| error.to_string())?;
+        text.push('\n');
+        text.push_str(&ratios(&medians));
+        Ok(text)
+    }
+
+    /// The same as a report.
+    pub fn page(&self, environment: Environment, memory_bytes: u64, scale: f64) -> Result<Page, BenchError> {
+        let here = SuiteReport {
+            seed: self.seed,
+            threads: 1,
+            graph: self.facts.clone(),
+            durability: "when the process dies nothing is lost, but of RocksDB without a log".into(),
+            environment: Some(environment),
+            ..SuiteReport::here()
+        };
+        let mut context = here.context();
+        context.title = "A graph in StrataKV and in RocksDB, as KVDK was measured".into();
+        context.facts.retain(|(name, _)| !["records", "elements of the list"].contains(&name.as_str()));
+        context.facts.push(("memory of each store".into(), format_bytes(memory_bytes)));
+        context.facts.push(("scale".into(), scale.to_string()));
+        context.ours =
+            SUBJECTS.into_iter().filter(|subject| subject.is_ours()).map(|subject| subject.to_string()).collect();
+        of_phases(&context, &self.rounds)
+    }
+}
+
+/// All of `subjects`, `rounds` times.
 pub fn compare(
     subjects: &[Subject],
     scale: f64,
@@ -106,7 +149,7 @@ pub fn compare(
     memory_bytes: u64,
     seed: u64,
     folder: &Path,
-) -> Result<String, String> {
+) -> Result<ComparedGraph, String> {
     let (mut all, mut facts): (Vec<PhaseReport>, Option<GraphFacts>) = (Vec::new(), None);
     for _ in 0..rounds {
         for subject in subjects {
@@ -120,13 +163,7 @@ pub fn compare(
             all.extend(found.phases);
         }
     }
-    let facts = facts.unwrap_or_default();
-    let medians = PhaseReport::medians(&all);
-    let mut text = format!("graph of {} vertices and {} edges\n\n", facts.vertices, facts.edges);
-    write_table(&mut text, &medians).map_err(|error| error.to_string())?;
-    text.push('\n');
-    text.push_str(&ratios(&medians));
-    Ok(text)
+    Ok(ComparedGraph { rounds: all, facts: facts.unwrap_or_default(), seed })
 }
 
 /// For each phase, how many times as many operations a second of processor the first store did as

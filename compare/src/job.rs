@@ -127,7 +127,8 @@ impl Job {
                     ..self.run_options(*seconds, *warm_up)
                 };
                 let mut report = run_through(&store, &options)?;
-                report.durability = subject.to_string();
+                report.durability = subject.durability().into();
+                report.store = Some(store.settings(subject, self.memory_bytes));
                 if let Some(explanation) = &mut report.explanation {
                     explanation.in_flight_max = f64::from(DEPTH);
                 }

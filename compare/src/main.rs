@@ -6,6 +6,7 @@ mod graph;
 mod job;
 mod matrixkv;
 mod memory;
+mod page;
 mod peer;
 mod rocksdb;
 mod subject;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_bench::environment::Environment;
 use stratakv_bench::{Distribution, Workload};
 
 use crate::graph::GraphJob;
@@ -104,6 +106,10 @@ struct Arguments {
     /// Where tables.md, timeline.csv, plots and runs.json go [default: only tables, to stdout]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a report here: one HTML file, with plots and every number, in the shape of
+    /// `stratakv bench --report`. It is written anew after each setting
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Instead of YCSB, the graph of `stratakv bench suite kvdk`, so much of it, over hash, slab
     /// and RocksDB; of the options, --rounds, --memory [default: 4G], --seed and --data count
     #[arg(long, value_name = "SCALE")]
@@ -156,13 +162,14 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match (&arguments.job, &arguments.graph_job, arguments.graph) {
+    let is_writable = page::refuse_unwritable(arguments.report.as_deref());
+    let outcome = is_writable.and_then(|()| match (&arguments.job, &arguments.graph_job, arguments.graph) {
         (Some(job), ..) => execute(job),
         (_, Some(job), _) => execute_graph(job),
         (_, _, Some(scale)) => compare_graph(&arguments, scale),
         _ if arguments.matrixkv => matrixkv::compare(&arguments.shortened()),
         _ => compare(&arguments.shortened()),
-    };
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -192,9 +199,12 @@ fn compare_graph(arguments: &Arguments, scale: f64) -> Result<(), String> {
     let folder = arguments.data.join(format!("compare-graph-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let memory_bytes = arguments.memory.unwrap_or(4 << 30);
+    let environment = Environment::here(Some(&folder));
     let outcome = graph::compare(&graph::SUBJECTS, scale, arguments.rounds, memory_bytes, arguments.seed, &folder);
     let removed = fs::remove_dir_all(&folder);
-    println!("{}", outcome?);
+    let compared = outcome?;
+    println!("{}", compared.text()?);
+    page::write(arguments.report.as_deref(), || compared.page(environment, memory_bytes, scale))?;
     removed.map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
     // Only if it is empty: it may be somebody's.
     let _ = fs::remove_dir(&arguments.data);
@@ -227,6 +237,8 @@ fn compare(arguments: &Arguments) -> Result<(), String> {
 
 fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> {
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    // Of this process: those that run the stores have a command line of their own.
+    let environment = Environment::here(Some(folder));
     let mut runs = Vec::new();
     // The production mix has records of its own lengths, so stores of its own; one data set at a
     // time saves room.
@@ -246,7 +258,7 @@ fn compare_in(arguments: &Arguments, folder: &Path) -> Result<Vec<Run>, String> 
             }
         }
         for workload in workloads {
-            run_workload(arguments, workload, &mut stands, &mut runs)?;
+            run_workload(arguments, workload, &mut stands, &mut runs, &environment)?;
         }
         for stand in stands.iter().filter(|stand| !stand.note().exists()) {
             let gone = fs::remove_dir_all(&stand.job.directory);
@@ -263,6 +275,7 @@ fn run_workload(
     workload: Workload,
     stands: &mut [Stand],
     runs: &mut Vec<Run>,
+    environment: &Environment,
 ) -> Result<(), String> {
     let own = [Distribution::Latest];
     let distributions = if workload == Workload::D { &own } else { &arguments.distributions[..] };
@@ -276,7 +289,10 @@ fn run_workload(
                     let Some(stand) = stands.iter_mut().find(|stand| stand.data_set == subject.data_set()) else {
                         continue;
                     };
-                    let done = stand.run(arguments, *subject, (&name, &distribution), *clients)?;
+                    let mut done = stand.run(arguments, *subject, (&name, &distribution), *clients)?;
+                    if let Some(report) = &mut done.report {
+                        report.environment = Some(environment.clone());
+                    }
                     let speed = done.report.as_ref().map_or(0.0, |report| report.operations_per_s);
                     eprintln!("round {round}, {setting}: {subject} {speed:.0}/s, opened in {:.1} s", done.open_s);
                     runs.push(Run { subject: *subject, round, setting: setting.clone(), done });
@@ -285,6 +301,7 @@ fn run_workload(
             if let Some(out) = &arguments.out {
                 write_out(out, &table::tables(runs), runs)?;
             }
+            page::write(arguments.report.as_deref(), || page::of(runs))?;
         }
     }
     Ok(())

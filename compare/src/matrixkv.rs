@@ -5,10 +5,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use stratakv_bench::page::of_fills;
 use stratakv_bench::suite::matrixkv::{FillReport, FillsReport};
 
 use crate::Arguments;
 use crate::job::{Done, Job, Task};
+use crate::page;
 use crate::subject::Subject;
 use crate::table::median;
 
@@ -26,7 +28,7 @@ struct Measured {
 /// # Errors
 /// A store's own; the disk's.
 pub fn compare(arguments: &Arguments) -> Result<(), String> {
-    let mut all = Vec::new();
+    let (mut all, here) = (Vec::new(), FillsReport::here(&arguments.data));
     for value_bytes in &arguments.value_sizes {
         for round in 1..=arguments.rounds {
             for subject in &arguments.stores {
@@ -35,8 +37,9 @@ pub fn compare(arguments: &Arguments) -> Result<(), String> {
                 all.push(measured);
             }
             if let Some(out) = &arguments.out {
-                write_out(arguments, out, &all)?;
+                write_out(arguments, out, &all, &here)?;
             }
+            page::write(arguments.report.as_deref(), || of_fills(&fills(arguments, &all, &here), None))?;
         }
     }
     println!("{}", table(&all));
@@ -137,7 +140,7 @@ fn row(of: &[&Measured]) -> String {
 }
 
 /// What `stratakv bench suite matrixkv --beside` reads.
-fn fills(arguments: &Arguments, all: &[Measured]) -> FillsReport {
+fn fills(arguments: &Arguments, all: &[Measured], here: &FillsReport) -> FillsReport {
     FillsReport {
         bytes: arguments.bytes,
         region_bytes: arguments.fast_bytes(arguments.bytes),
@@ -145,11 +148,11 @@ fn fills(arguments: &Arguments, all: &[Measured]) -> FillsReport {
         clients: clients(arguments),
         seed: arguments.seed,
         fills: all.iter().map(|one| one.fill.clone()).collect(),
-        ..FillsReport::here()
+        ..here.clone()
     }
 }
 
-fn write_out(arguments: &Arguments, out: &Path, all: &[Measured]) -> Result<(), String> {
+fn write_out(arguments: &Arguments, out: &Path, all: &[Measured], here: &FillsReport) -> Result<(), String> {
     let mut timeline = String::from("value_bytes,store,second,operations\n");
     for FillReport { value_bytes, store, puts_per_s_each, .. } in all.iter().map(|one| &one.fill) {
         for (second, puts) in puts_per_s_each.iter().enumerate() {
@@ -168,7 +171,7 @@ fn write_out(arguments: &Arguments, out: &Path, all: &[Measured]) -> Result<(), 
         fs::write(out.join("matrixkv.md"), table(all))?;
         fs::write(out.join("matrixkv-timeline.csv"), timeline)?;
         fs::write(out.join("matrixkv-runs.json"), serde_json::to_vec(&runs)?)?;
-        fs::write(out.join("matrixkv.json"), serde_json::to_vec_pretty(&fills(arguments, all))?)
+        fs::write(out.join("matrixkv.json"), serde_json::to_vec_pretty(&fills(arguments, all, here))?)
     };
     write().map_err(|error| format!("cannot write to {}: {error}", out.display()))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use stratakv::{CollectionId, Engine, Level, Options, Placement, Store};
 use stratakv_bench::BenchError;
+use stratakv_bench::environment::StoreSettings;
 use stratakv_bench::target::{Kind, Target, Through, Way};
 
 use crate::peer::{Peer, PeerStore};
@@ -83,6 +84,23 @@ impl Subject {
             Subject::RocksDb { settings, .. } => settings.name(),
             Subject::WiredTiger { .. } => "wiredtiger",
             Subject::Peer { peer, .. } => peer.name(),
+        }
+    }
+
+    /// When it acknowledges a write.
+    pub fn durability(self) -> &'static str {
+        match self {
+            Subject::Ours(_, level) => level.name(),
+            Subject::Hash | Subject::HashSorted | Subject::Matrix => Level::ProcessCrash.name(),
+            Subject::RocksDbWithoutLog => "no log",
+            Subject::RocksDbOverMemory { .. } => "log in memory",
+            Subject::RocksDb { sync, .. } | Subject::WiredTiger { sync } | Subject::Peer { sync, .. } => {
+                if sync {
+                    Level::PowerLoss.name()
+                } else {
+                    "not synced"
+                }
+            }
         }
     }
 
@@ -224,6 +242,14 @@ impl Opened {
             }
             (_, Subject::RocksDbOverMemory { .. }) => "volatile (log and first tables on tmpfs)".into(),
             _ => String::new(),
+        }
+    }
+
+    /// What it was opened with.
+    pub fn settings(&self, subject: Subject, memory_bytes: u64) -> StoreSettings {
+        match self {
+            Opened::Ours(store, _) | Opened::Hash(store, _) => StoreSettings::of(store, memory_bytes, DEPTH),
+            _ => StoreSettings { engine: subject.to_string(), memory_bytes, ..StoreSettings::default() },
         }
     }
 

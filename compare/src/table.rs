@@ -218,6 +218,7 @@ mod tests {
             latency_us_p99_9: 5.0,
             latency_us_p99_99: 6.0,
             latency_us_max: 10.0 * round as f64,
+            latency_us_curve: Vec::new(),
         };
         let report = Report {
             operations_per_s,

@@ -32,6 +32,9 @@ pub fn build(root: &Path, profile: &str, programs: &[&str], features: &[String])
         "dev" => command.args(["--workspace", "--test", "bus"]),
         _ => command.args(["--package", "stratakv-cli", "--package", "stratakv-integration"]),
     };
+    if profile != "dev" {
+        tell_commit(root, &mut command);
+    }
     programs.iter().for_each(|program| _ = command.args(["--bin", program]));
     command.args(features.iter().map(|feature| format!("--features={feature}")));
     succeed("build", &mut command)
@@ -47,6 +50,22 @@ pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     hide_caller(command.current_dir(root));
     command
+}
+
+/// Has the commit built into the program: reports of benchmarks name it. Of a folder that is none of
+/// git's it is not known.
+pub fn tell_commit(root: &Path, cargo: &mut Command) {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;
+        let text = output.status.success().then_some(output.stdout)?;
+        Some(String::from_utf8_lossy(&text).trim().to_owned())
+    };
+    if let (Some(commit), Some(changes)) =
+        (git(&["rev-parse", "HEAD"]), git(&["status", "--porcelain", "--untracked-files=no"]))
+    {
+        let modified = if changes.is_empty() { "" } else { ", modified" };
+        cargo.env("STRATAKV_COMMIT", format!("{commit}{modified}"));
+    }
 }
 
 /// What the cargo that runs this program says of it is not handed down to another one: build

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cargo::{cargo, succeed};
+use crate::cargo::{cargo, succeed, tell_commit};
 
 /// What the linker looks for, and the Debian package that has it.
 const LIBRARIES: &[(&str, &str)] = &[("librocksdb.so", "librocksdb-dev"), ("libwiredtiger.so", "libwiredtiger-dev")];
@@ -22,6 +22,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     }
     let manifest = root.join("compare/Cargo.toml");
     let mut command = cargo(root);
+    tell_commit(root, &mut command);
     command.args(["run", "--release", "--quiet", "--manifest-path"]).arg(manifest);
     if is_today {
         // All stores, ours too, may use what this processor has.

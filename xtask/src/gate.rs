@@ -89,6 +89,7 @@ const NIGHT: &[Step] = &[
         &["test", "--quiet", "--manifest-path", "compare/Cargo.toml", "--bin", "export"],
     ),
     Step::xtask("status page in a browser", &["status-page"]),
+    Step::xtask("a report in a browser", &["report-page"]),
     Step::xtask("alerts of contrib/", &["alerts"]),
     // As root, with cargo-deb, debootstrap, systemd-container and crun.
     Step::xtask("the package in a clean root", &["package", "--profile", "dev", "--test"]),
@@ -159,6 +160,7 @@ mod tests {
             "interleave",
             "lab",
             "status-page",
+            "report-page",
             "alerts",
             "package",
             "mixed",

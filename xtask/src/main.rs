@@ -5,6 +5,7 @@
 mod alerts;
 mod bindings;
 mod book;
+mod browser;
 mod cargo;
 mod compare;
 mod counts;
@@ -22,6 +23,7 @@ mod package;
 mod paths;
 mod python;
 mod release;
+mod report_page;
 mod sanitize;
 mod serving;
 mod shape;
@@ -74,6 +76,7 @@ usage: cargo xtask COMMAND
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
   programs              rq, celery, django-redis, redis-py and redis-cli against our server, where they are installed
   release --out DIR     tarball, package, bill of materials and checksums of this commit; --twice compares two of them; --help says more
+  report-page [OPTIONS] a report of short runs in Chromium: light, dark, on paper, and at the width of a phone; --screenshot FILE
   redis-suite [OPTIONS] Redis's own tests, in Tcl, against each engine, Redis as the control; --help says more
   redis-py-suite [OPTIONS] redis-py's own tests against each engine, Redis as the control; --help says more
   package [OPTIONS]     the package of Debian (cargo-deb); --test: installed, upgraded and purged in a clean root under systemd, root; --image-root DIR; --help says more
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         "shape" => shape::run(&repository(), rest),
         "language" => language::run(&repository(), rest),
         "lab" => lab::run(&repository(), rest),
+        "report-page" => report_page::run(&repository(), rest),
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::cargo::{cargo, succeed};
+use crate::cargo::{cargo, succeed, tell_commit};
 use crate::package::{pack, staging};
 use crate::serving::with_directory_in;
 
@@ -88,6 +88,7 @@ fn program(root: &Path, options: &Options, folder: &str) -> Result<PathBuf, Stri
     let mut command = cargo(root);
     command.args(["build", "--locked", "--package", "stratakv-cli", "--profile", profile, "--target-dir"]);
     command.arg(&target).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    tell_commit(root, &mut command);
     succeed("build", command.env("SOURCE_DATE_EPOCH", epoch(root)))?;
     Ok(target.join(if profile == "dev" { "debug" } else { profile }).join("stratakv"))
 }

@@ -6,27 +6,22 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use base64::Engine as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::browser::{Browser, Check, DESKTOP, PHONE, check};
 use crate::cargo::{cargo, succeed};
 use crate::serving::{Serving, with_directory};
 
 const USAGE: &str = "usage: cargo xtask status-page [--screenshot FILE] [--phone FILE] [--polls 20]";
-/// Programs that are Chromium, or talk as it does.
-const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 /// Clients, each with so many commands under way.
 const CLIENTS: usize = 4;
 const PIPELINE: usize = 16;
 /// Between one pipeline of a client and the next.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Servers that are looked at: their engines as the page names them, words of the bars that it
 /// shows of their work, and options. The first one is looked at for as long as is asked for.
@@ -55,9 +50,6 @@ const ENGINES: [(&str, &[&str], &[&str]); 5] = [
 ];
 /// Polls of the engines after the first: rates need two.
 const POLLS_MIN: u64 = 4;
-/// A desktop, and a small phone: width and height.
-const DESKTOP: (u32, u32) = (1280, 1000);
-const PHONE: (u32, u32) = (360, 740);
 
 /// What is asked for.
 #[derive(Debug)]
@@ -159,9 +151,6 @@ fn check_engine(browser: &mut Browser, looked: &Looked<'_>) -> Result<(), String
     Ok(())
 }
 
-/// What a person would look for: a name, and an expression that is true of the page.
-type Check<'a> = (&'a str, &'a str);
-
 /// On the page of any engine.
 const CHECKS: &[Check<'static>] = &[
     ("it is serving", "document.getElementById('state').textContent === 'serving'"),
@@ -202,16 +191,6 @@ const LOADED: [Check<'static>; 5] = [
         "/^Operations of 1.00 ms and more/.test(document.getElementById('slow-from').textContent)",
     ),
 ];
-
-fn check(browser: &mut Browser, expected: &[Check<'_>]) -> Result<(), String> {
-    for (what, expression) in expected {
-        if browser.evaluate(expression)? != Value::Bool(true) {
-            let text = browser.evaluate("document.body.innerText")?;
-            return Err(format!("{what}: not so. The page says:\n{}", text.as_str().unwrap_or_default()));
-        }
-    }
-    Ok(())
-}
 
 /// Clients that write and read, three in four of the keys they read being there.
 struct Load(Vec<(mpsc::Sender<()>, Client)>);
@@ -264,129 +243,4 @@ fn client(address: &str, number: usize, is_over: &mpsc::Receiver<()>) -> std::io
         }
     }
     Ok(())
-}
-
-/// Chromium, spoken to in its DevTools protocol over two pipes: messages of JSON, each ended by a
-/// zero byte.
-struct Browser {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    session: Option<String>,
-    number: u64,
-    loaded: bool,
-    /// Exceptions, refusals by the page's policy, and other errors on it.
-    complaints: Vec<String>,
-}
-
-impl Browser {
-    fn start(profile: &Path) -> Result<Browser, String> {
-        let installed = |name: &&&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
-        let program = BROWSERS.iter().find(installed).ok_or("no Chromium is installed (Debian: chromium)")?;
-        // It reads from descriptor 3 and writes to 4.
-        let script = "exec 3<&0 4>&1 </dev/null >/dev/null; exec \"$@\"";
-        let mut command = Command::new("sh");
-        command.args(["-c", script, "sh", program, "--headless=new", "--remote-debugging-pipe", "--no-sandbox"]);
-        command.args(["--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-dev-shm-usage"]);
-        command.arg(format!("--user-data-dir={}", profile.display()));
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut child = child.map_err(|error| format!("cannot start {program}: {error}"))?;
-        let (to, from) = (child.stdin.take().ok_or("no pipe")?, child.stdout.take().ok_or("no pipe")?);
-        let from = BufReader::new(from);
-        Ok(Browser { child, to, from, session: None, number: 0, loaded: false, complaints: Vec::new() })
-    }
-
-    fn open(&mut self, url: &str) -> Result<(), String> {
-        let target = self.ask("Target.createTarget", json!({ "url": "about:blank" }))?;
-        let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        let session = self.ask("Target.attachToTarget", attach)?;
-        self.session = session["sessionId"].as_str().map(str::to_owned);
-        for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
-            self.ask(domain, json!({}))?;
-        }
-        self.resize(DESKTOP.0, DESKTOP.1)?;
-        self.ask("Page.navigate", json!({ "url": url }))?;
-        while !self.loaded {
-            self.hear()?;
-        }
-        Ok(())
-    }
-
-    fn resize(&mut self, width: u32, height: u32) -> Result<(), String> {
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        self.ask("Emulation.setDeviceMetricsOverride", size).map(|_| ())
-    }
-
-    fn evaluate(&mut self, expression: &str) -> Result<Value, String> {
-        let answer = self.ask(
-            "Runtime.evaluate",
-            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
-        )?;
-        match answer.get("exceptionDetails") {
-            Some(exception) => Err(format!("{expression}: {exception}")),
-            None => Ok(answer["result"]["value"].clone()),
-        }
-    }
-
-    /// Waits in the page until it is so, or for as long as anything may take.
-    fn becomes_true(&mut self, expression: &str) -> Result<bool, String> {
-        let patience_ms = PATIENCE.as_millis();
-        let answer = self.evaluate(&format!(
-            "new Promise(done => {{ const look = () => ({expression}) ? done(true) : setTimeout(look, 50);
-               setTimeout(() => done(false), {patience_ms}); look(); }})"
-        ))?;
-        Ok(answer == Value::Bool(true))
-    }
-
-    fn screenshot(&mut self) -> Result<Vec<u8>, String> {
-        let answer = self.ask("Page.captureScreenshot", json!({ "format": "png" }))?;
-        let data = answer["data"].as_str().ok_or("no picture came")?;
-        base64::engine::general_purpose::STANDARD.decode(data).map_err(|error| error.to_string())
-    }
-
-    /// Sends a command and waits for its answer; notes complaints that come meanwhile.
-    fn ask(&mut self, method: &str, parameters: Value) -> Result<Value, String> {
-        self.number += 1;
-        let mut message = json!({ "id": self.number, "method": method, "params": parameters });
-        if let Some(session) = &self.session {
-            message["sessionId"] = session.as_str().into();
-        }
-        let failed = |error: std::io::Error| format!("the browser does not hear or answer: {error}");
-        self.to.write_all(format!("{message}\0").as_bytes()).map_err(failed)?;
-        loop {
-            let heard = self.hear()?;
-            if heard["id"] == self.number {
-                return match heard.get("error") {
-                    Some(error) => Err(format!("{method}: {error}")),
-                    None => Ok(heard["result"].clone()),
-                };
-            }
-        }
-    }
-
-    /// The next message; complaints are noted.
-    fn hear(&mut self) -> Result<Value, String> {
-        let mut bytes = Vec::new();
-        let failed = |error: std::io::Error| format!("the browser does not answer: {error}");
-        if self.from.read_until(0, &mut bytes).map_err(failed)? == 0 {
-            return Err("the browser ended".into());
-        }
-        let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
-        let heard: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        self.loaded |= heard["method"] == "Page.loadEventFired";
-        let level = &heard["params"]["entry"]["level"];
-        if heard["method"] == "Runtime.exceptionThrown" || (heard["method"] == "Log.entryAdded" && level == "error") {
-            self.complaints.push(heard["params"].to_string());
-        }
-        Ok(heard)
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        let _ = self.ask("Browser.close", json!({}));
-        // What does not close is ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

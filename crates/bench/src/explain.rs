@@ -165,6 +165,7 @@ pub(crate) struct Window<'a> {
     at: Instant,
     usage: Usage,
     requests: RequestLatencies,
+    written_bytes: u64,
     threads: HashMap<String, Duration>,
     /// What each thread ran when it was last seen: those of clients end with the run.
     threads_seen: HashMap<String, Duration>,
@@ -183,6 +184,7 @@ impl<'a> Window<'a> {
             at: Instant::now(),
             usage: Usage::now(),
             requests,
+            written_bytes: written_bytes(store),
             threads_seen: threads.clone(),
             threads,
             sampler,
@@ -201,10 +203,12 @@ impl<'a> Window<'a> {
         self.threads_seen.extend(Usage::threads());
     }
 
-    /// What was used since; the explanation only of a store that is embedded.
-    pub(crate) fn close(self) -> (Usage, Option<Explanation>) {
+    /// What was used since, and what the store says it has written; the explanation only of a store
+    /// that is embedded.
+    pub(crate) fn close(self) -> (Usage, u64, Option<Explanation>) {
         let (used, elapsed) = (Usage::now().since(self.usage), self.at.elapsed());
-        let Some(store) = self.store else { return (used, None) };
+        let told = written_bytes(self.store).saturating_sub(self.written_bytes);
+        let Some(store) = self.store else { return (used, 0, None) };
         let requests = store.request_latencies().since(&self.requests);
         let ran = |(thread, now): (String, Duration)| {
             now.saturating_sub(self.threads.get(&thread).copied().unwrap_or_default())
@@ -226,8 +230,14 @@ impl<'a> Window<'a> {
             background: self.sampler.finish(),
             ..Explanation::default()
         };
-        (used, Some(explanation))
+        (used, told, Some(explanation))
     }
+}
+
+/// Bytes that a store says it has written to its volumes, since it was opened.
+fn written_bytes(store: Option<&Store>) -> u64 {
+    let statistics = store.map(Store::stats).unwrap_or_default();
+    statistics.iter().filter(|one| one.name == "write_bytes").map(|one| one.value).sum()
 }
 
 #[cfg(test)]

@@ -7,14 +7,17 @@
 
 pub mod background;
 pub mod distribution;
+pub mod environment;
 pub mod explain;
 pub mod graph;
 pub mod load;
+pub mod page;
 pub mod paths;
 pub mod phase;
 pub mod plot;
 pub mod report;
 pub mod run;
+pub mod saved;
 pub mod stages;
 pub mod suite;
 pub mod target;

@@ -1,6 +1,7 @@
 //! One plot as SVG.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::target::BenchError;
 
@@ -14,6 +15,9 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
 ];
+/// Lines behind the plot.
+const RULE: RGBColor = RGBColor(205, 205, 205);
+const RULE_LIGHT: RGBColor = RGBColor(238, 238, 238);
 /// More points than that are not marked.
 const MARKS_MAX: usize = 24;
 
@@ -45,22 +49,59 @@ pub struct Line {
     pub points: Vec<(i32, f64)>,
 }
 
-/// As in a style sheet: `rgb(0,114,178)`.
-pub fn colour(store: usize) -> String {
-    let RGBColor(red, green, blue) = COLOURS[store % COLOURS.len()];
-    format!("rgb({red},{green},{blue})")
+/// A point that is pointed out: a ring around it, and words beside it.
+#[derive(Clone, Debug)]
+pub struct Highlight {
+    /// As of its [`Line`].
+    pub store: usize,
+    /// Where.
+    pub point: (i32, f64),
+    /// What it is.
+    pub text: String,
 }
+
+/// How many colours of stores there are.
+pub const COLOUR_COUNT: usize = COLOURS.len();
 
 /// The mark of a store's points, in words for the legend.
 pub fn mark(store: usize) -> &'static str {
     ["●", "▲", "✕"][store % 3]
 }
 
-/// Draws it. Of a logarithmic axis, figures that are not above 0 are left out.
+/// Draws it for a page: it takes its colours from the page's style sheet and its width from the
+/// place it has there. Colours are `--paper`, `--ink`, `--rule`, `--rule-light` and, of stores,
+/// `--store-0` and so on.
+///
+/// # Errors
+/// As [`svg`].
+pub fn inline(axes: &Axes<'_>, lines: &[Line], highlights: &[Highlight]) -> Result<String, BenchError> {
+    let whole = draw_all(axes, lines, highlights)?;
+    let body = whole.split_once('>').map_or("", |(_, body)| body);
+    let mut body = body.trim_end().trim_end_matches("</svg>").to_owned();
+    let hex = |RGBColor(red, green, blue): RGBColor| format!("\"#{red:02X}{green:02X}{blue:02X}\"");
+    let plain = [(WHITE, "--paper".to_owned()), (BLACK, "--ink".into()), (RULE, "--rule".into())];
+    let stores = COLOURS.iter().enumerate().map(|(store, colour)| (*colour, format!("--store-{store}")));
+    for (colour, name) in plain.into_iter().chain([(RULE_LIGHT, "--rule-light".into())]).chain(stores) {
+        // Words have no quotes here: the library writes them as entities.
+        body = body.replace(&hex(colour), &format!("\"var({name})\""));
+    }
+    let (width, height) = axes.size;
+    let title = format!("{}: {} by {}", axes.title, axes.y, axes.x);
+    let markup = maud::html! {
+        svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(title) { (maud::PreEscaped(body)) }
+    };
+    Ok(markup.into_string())
+}
+
+/// Draws it as a file of its own. Of a logarithmic axis, figures that are not above 0 are left out.
 ///
 /// # Errors
 /// The plotting library refused.
 pub fn svg(axes: &Axes<'_>, lines: &[Line]) -> Result<String, BenchError> {
+    draw_all(axes, lines, &[])
+}
+
+fn draw_all(axes: &Axes<'_>, lines: &[Line], highlights: &[Highlight]) -> Result<String, BenchError> {
     let mut text = String::new();
     let figures = || lines.iter().flat_map(|line| &line.points).map(|(_, figure)| *figure);
     let top = figures().fold(0.0, f64::max);
@@ -75,10 +116,10 @@ pub fn svg(axes: &Axes<'_>, lines: &[Line]) -> Result<String, BenchError> {
                 true => 10f64.powf(least.log10().floor())..10f64.powf((top * 1.001).log10().ceil()),
                 false => 1.0..10.0,
             };
-            draw(&area, axes, range.log_scale(), lines).map_err(|error| failed(&error))?;
+            draw(&area, axes, range.log_scale(), (lines, highlights)).map_err(|error| failed(&error))?;
         } else {
             let top = if top > 0.0 { top * 1.1 } else { 1.0 };
-            draw(&area, axes, 0.0..top, lines).map_err(|error| failed(&error))?;
+            draw(&area, axes, 0.0..top, (lines, highlights)).map_err(|error| failed(&error))?;
         }
         area.present().map_err(|error| failed(&error))?;
     }
@@ -91,7 +132,7 @@ fn draw<Y>(
     area: &Area<'_>,
     axes: &Axes<'_>,
     y: Y,
-    lines: &[Line],
+    (lines, highlights): (&[Line], &[Highlight]),
 ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>>
 where
     Y: plotters::coord::ranged1d::AsRangedCoord<Value = f64>,
@@ -115,8 +156,8 @@ where
     chart
         .configure_mesh()
         .disable_x_mesh()
-        .light_line_style(RGBColor(238, 238, 238))
-        .bold_line_style(RGBColor(205, 205, 205))
+        .light_line_style(RULE_LIGHT)
+        .bold_line_style(RULE)
         .x_labels(labels)
         .x_label_formatter(&place)
         .y_label_formatter(&|figure| short(*figure))
@@ -141,6 +182,16 @@ where
             1 => chart.draw_series(points.iter().map(|point| TriangleMarker::new(*point, 5, colour.filled())))?,
             _ => chart.draw_series(points.iter().map(|point| Cross::new(*point, 4, colour.stroke_width(2))))?,
         };
+    }
+    for one in highlights {
+        let ring = COLOURS[one.store % COLOURS.len()].stroke_width(2);
+        chart.draw_series([Circle::new(one.point, 6, ring)])?;
+        // To the side that has more room.
+        let is_right = one.point.0 * 2 > last;
+        let anchor = if is_right { HPos::Right } else { HPos::Left };
+        let style = ("sans-serif", 12).into_text_style(area).pos(Pos::new(anchor, VPos::Top));
+        let offset = (if is_right { -8 } else { 8 }, 4);
+        chart.draw_series([EmptyElement::at(one.point) + Text::new(one.text.clone(), offset, style)])?;
     }
     if lines.iter().any(|line| !line.name.is_empty()) {
         chart
@@ -220,6 +271,22 @@ mod tests {
                 assert!(!is_flat || text.lines().any(|line| line.trim() == "0.5"), "{text}");
             }
         }
+    }
+
+    /// White, black and the like would be seen on paper of the other kind.
+    #[test]
+    fn a_plot_of_a_page_has_the_colours_of_the_page() {
+        let lines = [Line { store: 1, name: String::new(), points: vec![(0, 10.0), (1, 2.0), (2, 9.0)] }];
+        let slowest = Highlight { store: 1, point: (1, 2.0), text: "slowest <second>".into() };
+        let text = inline(&axes(&[], false), &lines, &[slowest]).expect("a plot");
+        assert!(text.starts_with("<svg viewBox=\"0 0 400 300\" role=\"img\"") && text.ends_with("</svg>"), "{text}");
+        assert_eq!(text.matches("<svg").count(), 1, "{text}");
+        assert!(!text.contains("\"#") && text.contains("slowest &lt;second&gt;"), "{text}");
+        for name in ["--paper", "--ink", "--rule", "--rule-light", "--store-1"] {
+            assert!(text.contains(&format!("\"var({name})\"")), "{name}: {text}");
+        }
+        // The ring, and a mark for each point.
+        assert_eq!((text.matches("<circle").count(), text.matches("<polygon").count()), (1, 3), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::{Environment, StoreSettings, cpu_model, read_line};
 use crate::explain::Explanation;
 use crate::run::RunOptions;
 use crate::value::ValueSize;
@@ -31,7 +32,29 @@ pub struct OperationReport {
     pub latency_us_p99_99: f64,
     /// The slowest.
     pub latency_us_max: f64,
+    /// At each of [`CURVE`], in its order; empty in reports of earlier versions.
+    #[serde(default)]
+    pub latency_us_curve: Vec<f64>,
 }
+
+/// Shares of the operations that were faster, of the curve in reports: each step is further into
+/// the tail than the one before. With their names.
+pub const CURVE: [(f64, &str); 14] = [
+    (0.01, "p1"),
+    (0.1, "p10"),
+    (0.25, "p25"),
+    (0.5, "p50"),
+    (0.75, "p75"),
+    (0.9, "p90"),
+    (0.95, "p95"),
+    (0.99, "p99"),
+    (0.995, "p99.5"),
+    (0.999, "p99.9"),
+    (0.9995, "p99.95"),
+    (0.9999, "p99.99"),
+    (0.99999, "p99.999"),
+    (1.0, "max"),
+];
 
 impl OperationReport {
     /// From a histogram in nanoseconds.
@@ -47,7 +70,25 @@ impl OperationReport {
             latency_us_p99_9: at(0.999),
             latency_us_p99_99: at(0.9999),
             latency_us_max: histogram.max() as f64 / 1e3,
+            latency_us_curve: CURVE.iter().map(|(share, _)| at(*share).min(histogram.max() as f64 / 1e3)).collect(),
         }
+    }
+
+    /// The curve as places in [`CURVE`] and latencies; of reports without one, what they have.
+    pub fn curve(&self) -> Vec<(usize, f64)> {
+        if !self.latency_us_curve.is_empty() {
+            return self.latency_us_curve.iter().copied().enumerate().take(CURVE.len()).collect();
+        }
+        let few = [
+            ("p50", self.latency_us_p50),
+            ("p90", self.latency_us_p90),
+            ("p99", self.latency_us_p99),
+            ("p99.9", self.latency_us_p99_9),
+            ("p99.99", self.latency_us_p99_99),
+            ("max", self.latency_us_max),
+        ];
+        let place = |wanted| CURVE.iter().position(|(_, name)| *name == wanted);
+        few.iter().filter_map(|(name, us)| Some((place(*name)?, *us))).collect()
     }
 }
 
@@ -105,9 +146,23 @@ pub struct Report {
     pub device_read_bytes_per_operation: f64,
     /// Bytes this process sent to storage for each operation.
     pub device_write_bytes_per_operation: f64,
+    /// Bytes of keys and values that users wrote, for each operation; 0 in reports of earlier
+    /// versions.
+    #[serde(default)]
+    pub user_write_bytes_per_operation: f64,
+    /// Bytes that the store itself says it has written to its volumes, for each operation; 0 where
+    /// it does not tell.
+    #[serde(default)]
+    pub store_write_bytes_per_operation: f64,
     /// Where the time went, of a store that was embedded.
     #[serde(default)]
     pub explanation: Option<Explanation>,
+    /// Where and how it was measured; `None` in reports of earlier versions.
+    #[serde(default)]
+    pub environment: Option<Environment>,
+    /// What the store was opened with; `None` against a server, and in earlier reports.
+    #[serde(default)]
+    pub store: Option<StoreSettings>,
 }
 
 impl Report {
@@ -118,6 +173,26 @@ impl Report {
             some.map(|one| one.count).sum()
         };
         self.operations_per_s * count(true) as f64 / count(false).max(1) as f64
+    }
+
+    /// Operations of the slowest second for each of a mean one; `None` without a second.
+    pub fn slowest_share(&self) -> Option<f64> {
+        (self.operations_per_s > 0.0 && !self.operations_per_s_each.is_empty())
+            .then(|| self.operations_per_s_min as f64 / self.operations_per_s)
+    }
+
+    /// Bytes to the device for each byte that users wrote. The larger of two accounts counts: the
+    /// kernel's of the process, which sees nothing on tmpfs, and the store's own. `None` if nothing
+    /// was written, or the run was against a server, whose bytes are not of this process.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let written = self.device_write_bytes_per_operation.max(self.store_write_bytes_per_operation);
+        let is_seen = self.user_write_bytes_per_operation > 0.0 && written > 0.0 && !self.is_of_server();
+        is_seen.then(|| written / self.user_write_bytes_per_operation)
+    }
+
+    /// Whether a server did the work: then processor time and bytes of this process are its client's.
+    pub fn is_of_server(&self) -> bool {
+        self.target.contains("://")
     }
 
     /// Everything but the results.
@@ -146,16 +221,6 @@ impl Report {
             ..Report::default()
         }
     }
-}
-
-pub(crate) fn read_line(path: &str) -> String {
-    std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
-}
-
-pub(crate) fn cpu_model() -> String {
-    let text = read_line("/proc/cpuinfo");
-    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
-    line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_owned()).unwrap_or_default()
 }
 
 impl fmt::Display for Report {

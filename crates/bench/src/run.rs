@@ -57,6 +57,8 @@ struct Tally {
     seconds: Vec<u64>,
     missing: u64,
     scanned: u64,
+    /// Bytes of keys and values that were written.
+    written: u64,
     /// Of the last operation.
     end: Duration,
 }
@@ -73,6 +75,7 @@ impl Tally {
             seconds: vec![0; duration.as_secs() as usize + 1],
             missing: 0,
             scanned: 0,
+            written: 0,
             end: Duration::ZERO,
         }
     }
@@ -87,6 +90,7 @@ impl Tally {
         }
         self.missing += other.missing;
         self.scanned += other.scanned;
+        self.written += other.written;
         self.end = self.end.max(other.end);
     }
 }
@@ -126,7 +130,7 @@ fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Resul
     let values = Values::new(options.value.max());
     let (begun, barrier) = (AtomicU64::new(0), Barrier::new(threads + 1));
     let (at_work, ended) = mpsc::channel::<()>();
-    let (tallies, (used, explanation)): (Result<Vec<Tally>, BenchError>, _) = thread::scope(|scope| {
+    let (tallies, (used, told, explanation)): (Result<Vec<Tally>, BenchError>, _) = thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
                 let (generator, values, begun, barrier) = (generator, &values, &begun, &barrier);
@@ -147,7 +151,7 @@ fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Resul
     });
     let mut sum = Tally::new(options.duration);
     tallies?.iter().for_each(|tally| sum.add(tally));
-    let mut report = report(options, &sum, used);
+    let mut report = report(options, &sum, used, told);
     (report.target, report.threads, report.clients) = (way.name(), threads, threads * depth);
     let answered_writes_per_s = report.writes_per_s();
     report.explanation = explanation.map(|found| {
@@ -159,13 +163,13 @@ fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Resul
     Ok(report)
 }
 
-/// What the process uses from the end of the warm-up until nothing is counted any more. Ends early
+/// What the process uses, and what the store says it has written to its volumes, from the end of the warm-up until nothing is counted any more. Ends early
 /// when all clients have.
 fn usage_while_counted(
     options: &RunOptions,
     store: Option<&Store>,
     ended: &mpsc::Receiver<()>,
-) -> (Usage, Option<Explanation>) {
+) -> (Usage, u64, Option<Explanation>) {
     // Nothing is ever sent: this waits for the time, or for all senders to be gone.
     let _ = ended.recv_timeout(options.warm_up);
     let (mut window, begun) = (Window::open(store), Instant::now());
@@ -180,7 +184,7 @@ fn usage_while_counted(
     window.close()
 }
 
-fn report(options: &RunOptions, sum: &Tally, used: Usage) -> Report {
+fn report(options: &RunOptions, sum: &Tally, used: Usage, told: u64) -> Report {
     // The last, partial second is not a second.
     let whole = if options.operations_max.is_some() { sum.end.min(options.duration) } else { options.duration };
     let seconds = sum.seconds[..whole.as_secs().max(1) as usize].to_vec();
@@ -202,6 +206,8 @@ fn report(options: &RunOptions, sum: &Tally, used: Usage) -> Report {
         cpu_us_per_operation: used.cpu.as_secs_f64() * 1e6 / counted,
         device_read_bytes_per_operation: used.read_bytes as f64 / counted,
         device_write_bytes_per_operation: used.write_bytes as f64 / counted,
+        user_write_bytes_per_operation: sum.written as f64 / counted,
+        store_write_bytes_per_operation: told as f64 / counted,
         ..Report::describe(options)
     }
 }
@@ -227,6 +233,8 @@ struct Slot {
     begun: Instant,
     /// Read-modify-write: the read is done, the write under way.
     writing: bool,
+    /// Bytes of key and value that it writes.
+    bytes: usize,
 }
 
 impl<'a> Client<'a> {
@@ -283,18 +291,21 @@ impl<'a> Client<'a> {
 
     fn begin(&mut self) -> Result<(), BenchError> {
         let action = self.generator.next(&mut self.random);
-        let slot = Slot { action, begun: Instant::now(), writing: matches!(action.kind, Kind::Update | Kind::Insert) };
-        let tag = self.slots.insert(slot);
-        self.submit(tag, slot)
+        let writing = matches!(action.kind, Kind::Update | Kind::Insert);
+        self.submit(Slot { action, begun: Instant::now(), writing, bytes: 0 })
     }
 
-    fn submit(&mut self, tag: u64, Slot { action, writing, .. }: Slot) -> Result<(), BenchError> {
+    fn submit(&mut self, mut slot: Slot) -> Result<(), BenchError> {
+        let Slot { action, writing, .. } = slot;
         let key = key(action.record);
         if writing {
             let bytes = self.options.value.next(&mut self.random);
             self.values.make(action.record, bytes, &mut self.random, &mut self.value);
+            slot.bytes = key.len() + bytes;
+            let tag = self.slots.insert(slot);
             return self.target.submit(tag, Request::Write(&key, &self.value));
         }
+        let tag = self.slots.insert(slot);
         let request = if action.kind == Kind::Scan { Request::Scan(&key, action.len) } else { Request::Read(&key) };
         self.target.submit(tag, request)
     }
@@ -318,9 +329,7 @@ impl<'a> Client<'a> {
             }
         }
         if kind == Kind::ReadModifyWrite && !slot.writing {
-            let slot = Slot { writing: true, ..slot };
-            let tag = self.slots.insert(slot);
-            return self.submit(tag, slot);
+            return self.submit(Slot { writing: true, ..slot });
         }
         if kind == Kind::Insert {
             self.generator.inserted(record);
@@ -328,6 +337,7 @@ impl<'a> Client<'a> {
         self.tally.scanned += u64::from(if kind == Kind::Scan { outcome.records } else { 0 });
         let Some(at) = now.checked_duration_since(counted_from) else { return Ok(()) };
         self.tally.end = at;
+        self.tally.written += slot.bytes as u64;
         if let Some(second) = self.tally.seconds.get_mut(at.as_secs() as usize) {
             *second += 1;
         }

@@ -150,6 +150,7 @@ mod tests {
             latency_us_p99_9: 0.0,
             latency_us_p99_99: 0.0,
             latency_us_max: 0.0,
+            latency_us_curve: Vec::new(),
         };
         let measured =
             || [StagesOfKind::new(MeasuredKind::Write, &StageReport { answered: 1, ..StageReport::default() })];

@@ -1,6 +1,7 @@
 //! `bench`: the YCSB workloads, and the cost of each way in.
 
 mod ground;
+mod report;
 mod suite;
 
 use std::fs::File;
@@ -13,7 +14,9 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use stratakv::{ErrorKind, Level, Options, Store};
 use stratakv_base::quantity::{parse_bytes, parse_count};
+use stratakv_bench::environment::{Environment, StoreSettings};
 use stratakv_bench::load::{LoadOptions, expect_loaded, load};
+use stratakv_bench::page::claims::KVELL;
 use stratakv_bench::paths::{PathReport, measure};
 use stratakv_bench::value::ValueSize;
 use stratakv_bench::{BenchError, Distribution, Report, RunOptions, TargetKind, Workload};
@@ -32,6 +35,9 @@ Examples:
   stratakv bench ycsb --workload a --records 1000000 --seconds 30
   stratakv bench ycsb --workload c --data /mnt/nvme/bench --no-load --distribution zipfian --json c.json
   stratakv bench ycsb --workload b --target memcache://127.0.0.1:11211 --clients 64
+  stratakv bench ycsb --workload a --rounds 3 --explain --report a.html --json a.json
+  stratakv bench report after.json before.json --output both.html
+  stratakv bench suite kvell --data /mnt/nvme/bench --report kvell.html
   stratakv bench paths --records 1000000 --memory 64M
   stratakv bench suite kvdk --scale 0.1 --data /dev/shm/bench --json kvdk.json
   stratakv bench suite matrixkv --data /mnt/nvme/bench --report matrixkv.html --beside results/matrixkv.json";
@@ -53,6 +59,8 @@ enum What {
     /// Repeat the measurements of the paper behind an engine, over the engines side by side
     #[command(subcommand)]
     Suite(suite::Suite),
+    /// Write a page of saved runs: one by itself, or several side by side
+    Report(report::Saved),
 }
 
 /// Where the store is, and what becomes of it.
@@ -151,6 +159,11 @@ struct Ycsb {
     /// End after so many operations, if that is earlier; the warm-up's count too
     #[arg(long, value_name = "N", value_parser = parse_count)]
     operations: Option<u64>,
+    /// How often, on the same store; --json is a list then
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+    #[command(flatten)]
+    report: report::ReportArguments,
 }
 
 /// Arguments of `bench paths`.
@@ -178,12 +191,15 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         What::Ycsb(ycsb) => run_ycsb(ycsb, output),
         What::Paths(paths) => run_paths(paths, output),
         What::Suite(suite) => suite::run(suite, output),
+        What::Report(saved) => report::run(saved),
     }
 }
 
 fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     let subject = &ycsb.subject;
-    refuse_unwritable(subject.json.as_deref())?;
+    // What cannot be used is told before anything is measured.
+    let mut beside = ycsb.report.read_beside()?;
+    refuse_unwritable(subject.json.as_deref().into_iter().chain(ycsb.report.path()))?;
     let remote = matches!(ycsb.target, TargetKind::Memcache(_));
     if remote && ycsb.explain {
         let why =
@@ -193,6 +209,42 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     let stand = if remote { None } else { Some(Stand::open(subject)?) };
     let store = stand.as_ref().map(|stand| &stand.store);
     subject.load(store, ycsb.target, ycsb.clients)?;
+    let environment = Environment::here(store.map(|_| subject.ground.data.as_path()));
+    let mut rounds = Vec::new();
+    for round in 0..ycsb.rounds {
+        let report = run_round(ycsb, store, round, output)?;
+        rounds.push(Report { environment: Some(environment.clone()), ..report });
+    }
+    if let Some(stand) = stand {
+        stand.print_statistics(output)?;
+        if ycsb.hot_shard > 0 {
+            stand.print_shards(output)?;
+        }
+        stand.close()?;
+    }
+    match &rounds[..] {
+        [one] => subject.write_json(one)?,
+        all => subject.write_json(&all)?,
+    }
+    let mut all: Vec<_> = rounds.into_iter().map(|report| (name_of(&report), true, report)).collect();
+    // What stands beside may be an earlier run of the same store.
+    let is_taken = |name: &String| all.iter().any(|(taken, ..)| taken == name);
+    beside.iter_mut().filter(|(name, ..)| is_taken(name)).for_each(|(name, ..)| name.push_str(" (beside)"));
+    all.append(&mut beside);
+    let title = format!("YCSB workload {}", all.first().map_or("", |(_, _, report)| &report.workload));
+    // KVell is what engine `slab` is made after.
+    let is_slab =
+        all.iter().any(|(_, is_ours, report)| *is_ours && report.store.as_ref().is_some_and(|of| of.engine == "slab"));
+    ycsb.report.write(&title, all, if is_slab { KVELL } else { &[] })
+}
+
+/// What a store is called in the report.
+fn name_of(report: &Report) -> String {
+    report.store.as_ref().map_or_else(|| report.target.clone(), StoreSettings::name)
+}
+
+fn run_round(ycsb: &Ycsb, store: Option<&Store>, round: u64, output: &mut Output) -> Result<Report, Failure> {
+    let subject = &ycsb.subject;
     let options = RunOptions {
         workload: ycsb.workload,
         distribution: ycsb.distribution.unwrap_or(ycsb.workload.distribution()),
@@ -206,9 +258,10 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
         duration: Duration::from_secs(ycsb.seconds.max(1)),
         warm_up: Duration::from_secs(ycsb.warm_up),
         operations_max: ycsb.operations,
-        seed: subject.seed,
+        seed: subject.seed.wrapping_add(round),
     };
     let mut report: Report = stratakv_bench::run(store, &options)?;
+    report.store = store.map(|store| StoreSettings::of(store, subject.memory, subject.depth));
     write!(output, "{report}").map_err(Failure::output)?;
     if let Some(explanation) = &mut report.explanation {
         explanation.in_flight_max = f64::from(subject.depth);
@@ -216,14 +269,7 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
             write!(output, "{explanation}").map_err(Failure::output)?;
         }
     }
-    if let Some(stand) = stand {
-        stand.print_statistics(output)?;
-        if ycsb.hot_shard > 0 {
-            stand.print_shards(output)?;
-        }
-        stand.close()?;
-    }
-    subject.write_json(&report)
+    Ok(report)
 }
 
 fn run_paths(paths: &Paths, output: &mut Output) -> Result<(), Failure> {

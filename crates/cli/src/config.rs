@@ -8,6 +8,8 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Subcommand};
 use crate::failure::Failure;
 use crate::{Output, configuration, headings, serve};
 
+/// The file of options that packages install: it has an example of each option.
+const PACKAGED: &str = include_str!("../../../packaging/stratakv.toml");
 /// Columns of a comment.
 const WIDTH: usize = 96;
 
@@ -88,7 +90,13 @@ fn defaults() -> String {
     text
 }
 
-/// `#name = value`, with the default, or with what stands for a value and a remark.
+/// The value that the packaged file has of an option, as TOML.
+fn example(name: &str) -> Option<&'static str> {
+    let settings = PACKAGED.lines().map(|line| line.strip_prefix('#').unwrap_or(line));
+    settings.filter_map(|line| line.split_once(" = ")).find(|(option, _)| *option == name).map(|(_, value)| value)
+}
+
+/// `#name = value`, with the default, or with an example and a remark.
 fn line(option: &Arg, name: &str) -> String {
     let is_list = matches!(option.get_action(), ArgAction::Append);
     let quoted = |value: &str| match value.parse::<i64>() {
@@ -101,12 +109,8 @@ fn line(option: &Arg, name: &str) -> String {
     }
     match option.get_default_values().first().and_then(|value| value.to_str()) {
         Some(value) => format!("#{name} = {}\n", listed(quoted(value))),
-        None => {
-            let known = option.get_possible_values().first().map(|known| known.get_name().to_owned());
-            let stand_in = option.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
-            let shown = known.or(stand_in).unwrap_or_else(|| "VALUE".to_owned());
-            format!("#{name} = {}  # not set\n", listed(toml::Value::from(shown).to_string()))
-        }
+        // A test sees to it that the packaged file has every option.
+        None => format!("#{name} = {}  # not set: an example\n", example(name).unwrap_or("\"\"")),
     }
 }
 
@@ -141,8 +145,19 @@ mod tests {
         }
         assert!(text.contains("#memory = \"1G\"\n") && text.contains("#depth = 128\n"), "{text}");
         assert!(text.contains("#insecure = false\n") && text.contains("#data = [\"./stratakv-data\"]\n"), "{text}");
-        assert!(text.contains("#placement = \"in_place\"  # not set\n"), "{text}");
+        assert!(text.contains("#placement = \"in_place\"  # not set: an example\n"), "{text}");
+        assert!(text.contains("#memcache = [\"127.0.0.1:11211\"]  # not set: an example\n"), "{text}");
         assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "{text}");
+        // Each example is a value that the option takes.
+        for line in text.lines().filter_map(|line| line.strip_suffix("  # not set: an example")) {
+            let setting: toml::Table =
+                line.trim_start_matches('#').parse().unwrap_or_else(|why| panic!("{line}: {why}"));
+            let words = configuration::added_to_nothing(serve_of(&command), &setting.to_string()).expect("words");
+            let words = ["serve".to_owned()].into_iter().chain(words);
+            let parsed = serve_of(&command).clone().try_get_matches_from(words);
+            let wrong = parsed.err().filter(|error| error.kind() != clap::error::ErrorKind::MissingRequiredArgument);
+            assert!(wrong.is_none(), "{line}: {wrong:?}");
+        }
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part}"));
         assert!(place("#data") < place("#memory") && place("#memory") < place("---- Store"), "{text}");
     }

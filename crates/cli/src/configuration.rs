@@ -50,7 +50,7 @@ pub(crate) fn checked<A: FromArgMatches>(subcommand: &Command, file: &Path) -> R
         let text = error.to_string();
         at(Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: ")))
     };
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| at(Failure::usage(error.to_string())))?;
+    let table = table_of(&text).map_err(at)?;
     let parse = |words: Vec<String>| {
         let words = [subcommand.get_name().to_owned()].into_iter().chain(words);
         subcommand.clone().try_get_matches_from(words).map_err(|error| wrong(&error))
@@ -69,10 +69,33 @@ fn file_of(arguments: &ArgMatches) -> Option<PathBuf> {
     arguments.try_get_one::<PathBuf>("config").ok().flatten().cloned()
 }
 
+/// The settings of a file.
+fn table_of(text: &str) -> Result<toml::Table, Failure> {
+    text.parse().map_err(|error: toml::de::Error| {
+        let told = error.to_string();
+        let line = error.span().and_then(|span| text.get(..span.start)).and_then(|before| before.lines().last());
+        let advice = match line.and_then(|line| line.split_once('=')) {
+            // TOML has no octal numbers of this form.
+            Some((name, _)) if told.contains("leading zero") => {
+                format!("a number does not begin with 0 in TOML: put a mode into quotes, as {} = \"0770\"", name.trim())
+            }
+            _ => return Failure::usage(told),
+        };
+        Failure::usage(format!("{}\n{advice}", told.trim_end()))
+    })
+}
+
+/// The words of a file's text, without a command line beside it.
+#[cfg(test)]
+pub(crate) fn added_to_nothing(command: &Command, text: &str) -> Result<Vec<String>, Failure> {
+    let given = command.clone().try_get_matches_from([command.get_name()]);
+    added(command, &given.map_err(|error| Failure::usage(error.to_string()))?, text)
+}
+
 /// The words that a file's text adds to a command line: nothing of what is there already, or
 /// excluded by what is there.
 fn added(command: &Command, given: &ArgMatches, text: &str) -> Result<Vec<String>, Failure> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| Failure::usage(error.to_string()))?;
+    let table = table_of(text)?;
     let mut words = Vec::new();
     for (name, value) in &table {
         let option = option(command, name)?;
@@ -215,6 +238,9 @@ mod tests {
             assert!(refused.contains(" is ") && refused.contains("not "), "{text}: {refused}");
         }
         assert!(words(&[], "memory = ").unwrap_err().contains("line 1"));
+        let octal = words(&[], "memory = '1G'\nunix-mode = 0770").unwrap_err();
+        assert!(octal.contains("line 2") && octal.contains("unix-mode = \"0770\""), "{octal}");
+        assert_eq!(words(&[], "unix-mode = '0770'").unwrap(), ["--unix-mode=0770"]);
         // Also what the command line overrules.
         assert!(words(&["--threads", "1"], "threads = []").is_err());
     }

@@ -105,6 +105,11 @@ impl DurabilityArguments {
         }
     }
 
+    /// The level, if one was asked for.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.durability.map(Level::from)
+    }
+
     /// Whether that was asked for.
     pub(crate) fn is_process_crash(&self) -> bool {
         matches!(self.durability, Some(Durability::ProcessCrash))
@@ -298,7 +303,8 @@ pub(crate) enum PlacementChoice {
 }
 
 impl PlacementChoice {
-    fn named(self) -> Option<Placement> {
+    /// The placement, unless the disk is to be asked for it.
+    pub(crate) fn named(self) -> Option<Placement> {
         match self {
             PlacementChoice::InPlace => Some(Placement::InPlace),
             PlacementChoice::Packed => Some(Placement::Packed),

@@ -1,12 +1,12 @@
 //! `stratakv restore`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stratakv::{Engine, Error, Options};
 use stratakv_base::quantity::format_count;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure, holds_backup};
 use crate::opening::{EngineArguments, OpenArguments, Placed};
 use crate::progress;
 use crate::say::say;
@@ -46,7 +46,22 @@ fn refused(error: Error, arguments: &Arguments) -> Failure {
     ))
 }
 
+/// There is no backup to restore.
+fn absent(from: &Path) -> Failure {
+    let shown = from.display();
+    let message = match from.exists() {
+        false => format!("there is no {shown}: name the directory of a backup"),
+        true => format!(
+            "{shown} holds no complete backup: backup.toml, which is written last, is missing. Name the directory of a finished backup"
+        ),
+    };
+    Failure::new(Exit::NotFound, message)
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if !holds_backup(&arguments.from) {
+        return Err(absent(&arguments.from));
+    }
     let EngineArguments { placement: asked, .. } = arguments.engine;
     let placed = Placed::choose(asked, &arguments.open.data, arguments.open.io)?;
     let options: Options =

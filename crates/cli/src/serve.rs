@@ -30,7 +30,7 @@ use crate::opening::{
     refuse_another_format, tell_growth,
 };
 use crate::say::say;
-use listen::{Listen, address, mode};
+use listen::{Listen, address, as_named, mode};
 use signals::Signals;
 use user::{Paths, UserArguments};
 use xdp::XdpArguments;
@@ -605,13 +605,17 @@ fn failure(error: stratakv_server::Error) -> Failure {
 
 /// The first line: what is served where, and how to end it.
 fn sentence(store: &Store, server: &Server, arguments: &Arguments) -> String {
-    let unix = arguments.network.memcache.iter().filter_map(Listen::path).map(|path| path.display().to_string());
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).chain(unix).collect();
-    let at = match &addresses[..] {
+    let memcache = as_named(server.addresses(), &arguments.network.memcache);
+    let redis = as_named(server.resp_addresses(), &arguments.network.resp);
+    let at = match &memcache[..] {
         [] => "the sockets of systemd".to_owned(),
         addresses => addresses.join(" and "),
     };
-    format!("Serving {} to memcache clients at {at}. Ctrl-C ends it in order.", store.path().display())
+    let and_redis = match &redis[..] {
+        [] => String::new(),
+        addresses => format!(", to Redis clients at {}", addresses.join(" and ")),
+    };
+    format!("Serving {} to memcache clients at {at}{and_redis}. Ctrl-C ends it in order.", store.path().display())
 }
 
 /// On stdout, flushed at once: whoever started the server waits for these lines.

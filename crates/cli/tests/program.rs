@@ -12,6 +12,8 @@ mod backup;
 mod configuration;
 #[path = "program/endings.rs"]
 mod endings;
+#[path = "program/exit_codes.rs"]
+mod exit_codes;
 #[path = "program/import.rs"]
 mod import;
 #[path = "program/numbers.rs"]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::environment::Environment;
 use crate::graph::{GraphFacts, GraphOptions, GraphSource, InMemory, Rmat, run_graph};
 use crate::phase::PhaseReport;
 use crate::suite::microbenchmark::{self, Extent};
@@ -85,6 +86,7 @@ impl KvdkOptions {
 /// # Errors
 /// A store's own; a store whose graph is another than that of the others.
 pub fn run_kvdk(directory: &Path, options: &KvdkOptions) -> Result<SuiteReport, BenchError> {
+    let environment = Environment::here(Some(directory));
     let (mut rounds, mut facts): (Vec<PhaseReport>, Option<(Subject, GraphFacts)>) = (Vec::new(), None);
     for _ in 0..options.rounds {
         for subject in &options.subjects {
@@ -103,7 +105,7 @@ pub fn run_kvdk(directory: &Path, options: &KvdkOptions) -> Result<SuiteReport, 
         }
     }
     let facts = facts.map(|(_, facts)| facts).unwrap_or_default();
-    Ok(SuiteReport::new("kvdk", options, facts, rounds))
+    Ok(SuiteReport::new(("kvdk", environment), options, facts, rounds))
 }
 
 fn run_microbenchmark(

@@ -4,10 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::environment::{DEBUG_BUILD, Environment, cpu_model, read_line};
 use crate::graph::GraphFacts;
+use crate::page::PhasesContext;
 use crate::phase::PhaseReport;
-use crate::report::{cpu_model, read_line};
 use crate::suite::kvdk::KvdkOptions;
+use crate::suite::subject::Subject;
 
 /// A suite: what was asked, where it ran, what came out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -36,6 +38,9 @@ pub struct SuiteReport {
     pub kernel: String,
     /// Version of this program.
     pub version: String,
+    /// Where and how it was measured; `None` in reports of earlier versions.
+    #[serde(default)]
+    pub environment: Option<Environment>,
     /// What the graph was found to be, the same in every store.
     pub graph: GraphFacts,
     /// Medians over the rounds, by store and phase.
@@ -46,9 +51,13 @@ pub struct SuiteReport {
 
 impl SuiteReport {
     /// With the medians of `rounds`.
-    pub(super) fn new(suite: &str, options: &KvdkOptions, graph: GraphFacts, rounds: Vec<PhaseReport>) -> SuiteReport {
+    pub(super) fn new(
+        (suite, environment): (&str, Environment),
+        options: &KvdkOptions,
+        graph: GraphFacts,
+        rounds: Vec<PhaseReport>,
+    ) -> SuiteReport {
         SuiteReport {
-            schema: 1,
             suite: suite.to_owned(),
             durability: stratakv::Level::ProcessCrash.name().into(),
             records: options.records,
@@ -56,13 +65,67 @@ impl SuiteReport {
             threads: options.threads,
             rounds: options.rounds,
             seed: options.seed,
+            environment: Some(environment),
+            graph,
+            phases: PhaseReport::medians(&rounds),
+            each_round: rounds,
+            ..SuiteReport::here()
+        }
+    }
+
+    /// With nothing measured yet, on this machine.
+    pub fn here() -> SuiteReport {
+        SuiteReport {
+            schema: 1,
             cpu: cpu_model(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             kernel: read_line("/proc/sys/kernel/osrelease"),
             version: env!("CARGO_PKG_VERSION").into(),
-            graph,
-            phases: PhaseReport::medians(&rounds),
-            each_round: rounds,
+            ..SuiteReport::default()
+        }
+    }
+}
+
+impl SuiteReport {
+    /// What its page says beside the phases.
+    pub fn context(&self) -> PhasesContext {
+        let here = self.environment.clone().unwrap_or_default();
+        let facts = [
+            ("durability", self.durability.clone()),
+            ("records", self.records.to_string()),
+            ("elements of the list", self.list_elements.to_string()),
+            ("graph", format!("{} vertices, {} edges", self.graph.vertices, self.graph.edges)),
+            ("length of values", "128 B".into()),
+            ("threads", self.threads.to_string()),
+            ("seed", self.seed.to_string()),
+            ("machine", format!("{}, {} cores", self.cpu, self.cores)),
+            ("memory of the machine", stratakv_base::quantity::format_bytes(here.machine_memory_bytes)),
+            ("kernel", self.kernel.clone()),
+            ("file system", here.file_system.clone()),
+            ("device", here.device),
+            ("version", self.version.clone()),
+            ("commit", here.commit),
+            ("build", here.build.clone()),
+            ("date", here.date),
+            ("command", here.command.join(" ")),
+        ];
+        let shown = |(name, words): (&str, String)| {
+            (name.to_owned(), if words.is_empty() { "not known".to_owned() } else { words })
+        };
+        let mut notes = vec![
+            "A batch of `slab` survives a power cut, so that adding an edge costs it several flushes: that is its price, not \
+             an unequal medium."
+                .to_owned(),
+        ];
+        notes.extend((here.build == "debug").then(|| DEBUG_BUILD.to_owned()));
+        if here.file_system == "tmpfs" {
+            notes.push("Measured on tmpfs: memory, whose write bandwidth persistent memory does not have.".into());
+        }
+        PhasesContext {
+            title: "Strings, sorted collections, lists and a graph, as KVDK was measured".into(),
+            facts: facts.into_iter().map(shown).collect(),
+            notes,
+            ours: vec![Subject::Hash.to_string()],
         }
     }
 }

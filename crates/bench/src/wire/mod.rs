@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::time::Timespec;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stratakv_base::random::Random;
 
 use crate::distribution::{Chooser, Distribution};
@@ -87,7 +87,8 @@ pub struct WireOptions {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WireReport {
     /// Answers that count.
     pub operations: u64,
@@ -107,6 +108,10 @@ pub struct WireReport {
     pub latency_us_p95: f64,
     /// 99 %.
     pub latency_us_p99: f64,
+    /// 99.9 %.
+    pub latency_us_p99_9: f64,
+    /// The slowest.
+    pub latency_us_max: f64,
     /// Processor time of this process in a second: near 1 the generator is what binds.
     pub generator_cpu: f64,
 }
@@ -381,6 +386,8 @@ impl<'a> Generator<'a> {
             latency_us_p50: at(0.5),
             latency_us_p95: at(0.95),
             latency_us_p99: at(0.99),
+            latency_us_p99_9: at(0.999),
+            latency_us_max: latencies.max() as f64 / 1e3,
             generator_cpu: used.cpu.as_secs_f64() / seconds,
         }
     }

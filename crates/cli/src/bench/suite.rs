@@ -1,6 +1,8 @@
 //! `bench suite`: the measurements of the papers, over our engines.
 
+mod kvell;
 mod matrixkv;
+mod ukv;
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -13,6 +15,7 @@ use stratakv_bench::graph::{GraphSource, Packages, edges_of_snap};
 use stratakv_bench::suite::{KvdkOptions, Subject, run_kvdk};
 
 use super::ground::Ground;
+use super::report::{of_kvdk, write};
 use super::{refuse_unwritable, write_json};
 use crate::Output;
 use crate::failure::Failure;
@@ -24,6 +27,10 @@ pub(super) enum Suite {
     /// Random writes by length of values: throughput, each second of it, latency, write
     /// amplification
     Matrixkv(matrixkv::Matrixkv),
+    /// YCSB A, B, C, E and F, uniform and zipfian, and the production mix, on both placements
+    Kvell(kvell::Kvell),
+    /// Gets and sets of servers, by length of values, from memory and from the SSD
+    Ukv(ukv::Ukv),
 }
 
 /// Arguments of `bench suite kvdk`.
@@ -66,6 +73,9 @@ pub(super) struct Kvdk {
     /// Write the results as JSON here
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a report here: one HTML file, with plots and every number
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -98,6 +108,8 @@ pub(super) fn run(suite: &Suite, output: &mut Output) -> Result<(), Failure> {
     match suite {
         Suite::Kvdk(kvdk) => run_kvdk_suite(kvdk, output),
         Suite::Matrixkv(matrixkv) => matrixkv::run(matrixkv, output),
+        Suite::Kvell(kvell) => kvell::run(kvell, output),
+        Suite::Ukv(ukv) => ukv::run(ukv, output),
     }
 }
 
@@ -113,13 +125,16 @@ fn claim(path: &Path) -> Result<Ground, Failure> {
 }
 
 fn run_kvdk_suite(kvdk: &Kvdk, output: &mut Output) -> Result<(), Failure> {
-    refuse_unwritable(kvdk.json.as_deref())?;
+    refuse_unwritable(kvdk.json.as_deref().into_iter().chain(kvdk.report.as_deref()))?;
     let options = kvdk.options()?;
     let ground = claim(&kvdk.data)?;
     let report = run_kvdk(&kvdk.data, &options)?;
     ground.clear()?;
     write!(output, "{report}").map_err(Failure::output)?;
-    kvdk.json.as_deref().map_or(Ok(()), |path| write_json(path, &report))
+    if let Some(path) = &kvdk.json {
+        write_json(path, &report)?;
+    }
+    kvdk.report.as_deref().map_or(Ok(()), |path| write(path, of_kvdk(&report)))
 }
 
 impl Kvdk {

@@ -10,6 +10,8 @@ use crate::failure::Failure;
 use crate::progress;
 use crate::text::escaped;
 
+/// What our server says of a name that a backup has.
+const NAME_TAKEN: &str = "choose another name";
 /// Between two questions, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -43,7 +45,10 @@ pub(crate) fn backup(mut server: Client, name: &str) -> Result<BackupSummary, Fa
             Some("done") => return Ok(written),
             Some("failed") => {
                 let why = text(&told, &of("error")).unwrap_or("the server does not say why");
-                return Err(Failure::failed(format!("the backup {name} failed: {}", escaped(why.as_bytes()))));
+                let message = format!("the backup {name} failed: {}", escaped(why.as_bytes()));
+                // As of a directory that this program writes to itself.
+                let is_taken = why.contains(NAME_TAKEN);
+                return Err(if is_taken { Failure::usage(message) } else { Failure::failed(message) });
             }
             _ => {
                 return Err(Failure::failed(format!(

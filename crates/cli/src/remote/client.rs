@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
 use stratakv::limits::VALUE_BYTES_MAX;
+use stratakv::{Capability, EngineError};
 use stratakv_engine::Expect;
 use stratakv_protocol::memcache::{KEY_BYTES_MAX, RELATIVE_SECONDS_MAX};
 
@@ -240,6 +241,10 @@ impl<S: Read + Write> Client<S> {
         match line.as_slice() {
             b"OK" => Ok(()),
             _ if line.starts_with(b"SERVER_ERROR busy") => Err(Failure { exit: Exit::Busy, ..self.refused(&line) }),
+            // As of a store that this program opens itself.
+            _ if String::from_utf8_lossy(&line).contains(&no_backups()) => {
+                Err(stratakv::Error::Operation(EngineError::Unsupported(Capability::Backup)).into())
+            }
             _ => Err(self.refused(&line)),
         }
     }
@@ -298,11 +303,12 @@ impl<S: Read + Write> Client<S> {
         let text = String::from_utf8_lossy(line);
         let after = |prefix| text.strip_prefix(prefix).map(|rest: &str| escaped(rest.as_bytes()));
         if let Some(why) = after("SERVER_ERROR ").or(after("CLIENT_ERROR ")) {
-            let advice = match why.contains("unauthenticated") || why.contains("authentication failure") {
-                true => ": log in with --auth-file FILE, or with --user NAME and --password-file FILE",
-                false => "",
-            };
-            return Failure::failed(format!("{server} refused: {why}{advice}"));
+            // As of a wrong password: the command line lacks something.
+            if why.contains("unauthenticated") || why.contains("authentication failure") {
+                let advice = "log in with --auth-file FILE, or with --user NAME and --password-file FILE";
+                return Failure::usage(format!("{server} refused: {why}: {advice}"));
+            }
+            return Failure::failed(format!("{server} refused: {why}"));
         }
         match text.as_ref() {
             "ERROR Too many open connections" => Failure::new(
@@ -326,6 +332,11 @@ impl<S: Read + Write> Client<S> {
             self.server
         ))
     }
+}
+
+/// What an engine that cannot be backed up says.
+fn no_backups() -> String {
+    EngineError::Unsupported(Capability::Backup).to_string()
 }
 
 /// With TLS 1.3 a server says only after the handshake that it wants a certificate.

@@ -221,7 +221,9 @@ impl<S: Read + Write> RespClient<S> {
             Some("LOADING") => "; wait until it has read its data",
             _ => "",
         };
-        Failure::failed(format!("{server} refused {command}: {why}{advice}"))
+        let message = format!("{server} refused {command}: {why}{advice}");
+        // As of a wrong password: the command line lacks something.
+        if why.starts_with("NOAUTH") { Failure::usage(message) } else { Failure::failed(message) }
     }
 
     /// A reply that makes no sense here.

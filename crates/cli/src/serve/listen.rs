@@ -38,6 +38,17 @@ impl FromStr for Listen {
     }
 }
 
+/// Addresses of a server as its clients name them: plain ones, those of TLS, which come last, and
+/// sockets.
+pub(crate) fn as_named(addresses: &[SocketAddr], listens: &[Listen]) -> Vec<String> {
+    let tls = listens.iter().filter(|listen| matches!(listen, Listen::Tls(_))).count();
+    let (plain, tls) = addresses.split_at(addresses.len().saturating_sub(tls));
+    let plain = plain.iter().map(ToString::to_string);
+    let tls = tls.iter().map(|address| format!("tls:{address}"));
+    let unix = listens.iter().filter_map(Listen::path).map(|path| format!("unix:{}", path.display()));
+    plain.chain(tls).chain(unix).collect()
+}
+
 /// `ADDRESS:PORT`, the address by name or number.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let mut found =
@@ -66,6 +77,10 @@ mod tests {
         for bad in ["", "unix:", "tls:", "tls:unix:/a", "127.0.0.1", "127.0.0.1:99999"] {
             assert!(bad.parse::<Listen>().unwrap_err().contains("for example"), "{bad}");
         }
+        let listens = ["tls:127.0.0.1:0", "unix:/a", "127.0.0.1:0"].map(|text| text.parse().unwrap());
+        let named = as_named(&[local(5), local(6)], &listens);
+        assert_eq!(named, ["127.0.0.1:5", "tls:127.0.0.1:6", "unix:/a"]);
+        assert_eq!(as_named(&[], &listens[1..2]), ["unix:/a"]);
         assert_eq!((mode("0750"), mode("7")), (Ok(0o750), Ok(7)));
         for bad in ["", "8", "1777", "rwx"] {
             assert!(mode(bad).unwrap_err().contains("0770"), "{bad}");

@@ -132,7 +132,12 @@ impl Sample {
     pub(super) fn of_statistics(told: &[(String, String)]) -> Sample {
         let figures: Figures =
             told.iter().filter_map(|(name, value)| Some((name.clone(), value.parse().ok()?))).collect();
-        let texts = told.iter().filter(|(_, value)| value.parse::<u64>().is_err()).cloned();
+        let text = |name: &str| told.iter().find(|(told, _)| told == name).map(|(_, value)| value.as_str());
+        // `version` is that of memcached, whose clients look at it.
+        let version = text("stratakv_version").map(str::to_owned);
+        let version = version.or_else(|| text("version").map(|other| format!("(no StrataKV: version {other})")));
+        let texts = told.iter().filter(|(name, value)| name != "version" && value.parse::<u64>().is_err()).cloned();
+        let texts = texts.chain(version.map(|version| ("version".to_owned(), version)));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Sample {
             time_ms: u64::try_from(now.as_millis()).unwrap_or(0),
@@ -186,6 +191,19 @@ mod tests {
         // Nothing is trusted: not a bucket without a count, nor a histogram that is none.
         assert_eq!(of(json!([[1], "x", [5, 6]]), 0).count(), 6);
         assert_eq!(of(json!({}), 0), Times::default());
+    }
+
+    /// `version` is memcached's, for clients that look at it.
+    #[test]
+    fn the_version_of_statistics_is_ours() {
+        let told = |names: &[(&str, &str)]| -> Vec<(String, String)> {
+            names.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let ours =
+            Sample::of_statistics(&told(&[("version", "1.6.18"), ("stratakv_version", "0.1.0"), ("uptime", "5")]));
+        assert_eq!((ours.text("version"), ours.uptime_s), ("0.1.0", 5));
+        let other = Sample::of_statistics(&told(&[("version", "1.6.18")]));
+        assert_eq!(other.text("version"), "(no StrataKV: version 1.6.18)");
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn a_backup_that_cannot_be_is_told_why() {
     assert_eq!(backups.read_dir().unwrap().count(), 0);
     assert_eq!(backup(&serving, "monday").0, 0);
     let (code_again, again) = backup(&serving, "monday");
-    assert!(code_again == 1 && again.contains("another name"), "{again}");
+    assert!(code_again == 2 && again.contains("another name"), "{again}");
     assert!(backups.join("monday").join("backup.toml").exists());
     drop(serving);
 

@@ -273,7 +273,7 @@ fn a_redis_with_accounts_wants_a_login() {
     );
     let url = format!("redis+unix://{}", peer.socket.display());
     let told = import(&data, &[&url]);
-    assert!(code(&told) == 1 && stderr(&told).contains("--password-file"), "{}", stderr(&told));
+    assert!(code(&told) == 2 && stderr(&told).contains("--password-file"), "{}", stderr(&told));
     let file = directory.path().join("password");
     std::fs::write(&file, "wrong\n").unwrap();
     let told = import(&data, &[&url, "--password-file", file.to_str().unwrap()]);

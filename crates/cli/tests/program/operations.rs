@@ -50,6 +50,8 @@ fn redis_clients_are_served_where_the_server_says() {
     let serving = Serving::with(&data, &["--threads", "1", "--resp", &unix, "--resp", "127.0.0.1:0"]);
     let told: Vec<&str> = serving.lines.iter().filter_map(|line| line.strip_prefix("resp")).map(str::trim).collect();
     assert!(told.len() == 2 && told[0] == unix, "{told:?}");
+    let first = &serving.lines[0];
+    assert!(first.contains(&format!("to Redis clients at {} and {unix}", told[1])), "{first}");
     let ask = |mut stream: Box<dyn ReadWrite>, commands: &[u8]| {
         stream.write_all(commands).unwrap();
         let mut answer = String::new();

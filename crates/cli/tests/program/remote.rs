@@ -117,7 +117,7 @@ fn a_server_is_reached_at_a_socket_file_with_an_account() {
     let _serving = Serving::with(&data, &with);
     let put = |more: &[&str]| ask(&[&["put", "key", "value", "--server", &listen][..], more].concat());
     let refused = put(&[]);
-    assert!(code(&refused) == 1 && stderr(&refused).contains("--password-file"), "{}", stderr(&refused));
+    assert!(code(&refused) == 2 && stderr(&refused).contains("--password-file"), "{}", stderr(&refused));
     assert_eq!(code(&put(&["--auth-file", text(&accounts)])), 0);
     let password = directory.path().join("password");
     std::fs::write(&password, "pass word\n").unwrap();

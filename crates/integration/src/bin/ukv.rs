@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stratakv_base::quantity::{format_bytes, parse_bytes};
+use stratakv_bench::page::{of_served, render};
+use stratakv_bench::suite::ukv::UkvReport;
 use stratakv_integration::arguments::{answer, named};
 use stratakv_integration::ukv::{Baseline, Case, Mix, Plan, run, table};
 
@@ -13,20 +15,21 @@ const USAGE: &str = "\
 usage: cargo xtask compare --ukv [--short] [--servers tier,slab,memcached,extstore,redis] [--cases ram,ssd,depth,small,hits]
              [--mixes get,mixed,set] [--values 1K,4K,16K,64K,256K,1M] [--connections 32] [--pipeline 1]
              [--distribution uniform|zipfian] [--rounds 3] [--ms 1000] [--warm-up-ms 200] [--ram-memory 256M]
-             [--ssd-memory 96M] [--ssd 2G] [--cores 0,1|0+1,1] [--data DIR] [--seed 1] [--out DIR]
+             [--ssd-memory 96M] [--ssd 2G] [--cores 0,1|0+1,1] [--data DIR] [--seed 1] [--out DIR] [--report FILE]
 
 Starts each server in turn on the first of --cores, loads it and runs the mixes from the second. A server on several (0+1) has a
 thread on each; the load generator may take one of them. `ram`: records of half of --ram-memory. `ssd`: records of five times
 --ssd-memory, the page cache kept cold; servers without an SSD are left out. `depth`: gets of 4 KiB in memory from 1 to 256
 connections, in batches of 1 and of 16. `small`: twice as many short records as --ram-memory holds, no SSD: how many are there.
 `hits`: zipfian gets, what is missed is set, of records three times --ssd-memory and six times that of SSD: how many hit.
-Medians of the rounds go to stdout as Markdown, with --out to DIR/ukv.md too, and every round to DIR/ukv.json. --short is a smoke
-run, in less than a minute.
+Medians of the rounds go to stdout as Markdown, with --out to DIR/ukv.md too, and every round to DIR/ukv.json. --report writes
+one HTML file with plots and every number. --short is a smoke run, in less than a minute.
 ";
 
 struct Arguments {
     plan: Plan,
     out: Option<PathBuf>,
+    report: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn arguments(words: &[String]) -> Result<Arguments, String> {
-    let (mut plan, mut out) = (Plan::default(), None);
+    let (mut plan, mut out, mut report) = (Plan::default(), None, None);
     if words.iter().any(|word| word == "--short") {
         plan.shorten();
     }
@@ -72,15 +75,25 @@ fn arguments(words: &[String]) -> Result<Arguments, String> {
             "--data" => plan.place = value.into(),
             "--seed" => plan.seed = number()?,
             "--out" => out = Some(value.into()),
+            "--report" => report = Some(value.into()),
             _ => return Err(format!("unknown option `{word}`\n\n{USAGE}")),
         }
     }
     plan.check()?;
-    Ok(Arguments { plan, out })
+    Ok(Arguments { plan, out, report })
 }
 
-fn compare(Arguments { plan, out }: &Arguments) -> Result<(), String> {
+fn compare(Arguments { plan, out, report }: &Arguments) -> Result<(), String> {
     let cannot = |what: &str, error: std::io::Error| format!("cannot make {what}: {error}");
+    if let Some(path) = report {
+        // Before anything is measured.
+        std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| cannot("the file of --report", error))?;
+    }
+    let here = UkvReport::here("The cache beside memcached, its extstore and Redis", &plan.place);
     let (started, mut failed) = (Instant::now(), 0);
     let all = run(plan, &mut |noted| match noted {
         Ok(one) => eprintln!(
@@ -109,6 +122,10 @@ fn compare(Arguments { plan, out }: &Arguments) -> Result<(), String> {
         std::fs::write(out.join("ukv.md"), &text).map_err(|error| cannot("ukv.md", error))?;
         std::fs::write(out.join("ukv.json"), table::json(&all).to_string())
             .map_err(|error| cannot("ukv.json", error))?;
+    }
+    if let Some(path) = report {
+        let page = of_served(&table::report(plan, &all, here), &table::OURS).map_err(|error| error.to_string())?;
+        std::fs::write(path, render(&page)).map_err(|error| cannot("the report", error))?;
     }
     match failed {
         0 => Ok(()),
@@ -144,11 +161,12 @@ mod tests {
     #[test]
     fn options_are_told_apart() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let good = "--ukv --servers tier,redis --cases ssd --mixes set,get --values 1K,1M --rounds 2 --ms 50 --out x";
-        let Arguments { plan, out } = arguments(&words(good)).expect("good");
+        let good = "--ukv --servers tier,redis --cases ssd --mixes set,get --values 1K,1M --rounds 2 --ms 50 --out x --report y";
+        let Arguments { plan, out, report } = arguments(&words(good)).expect("good");
         assert_eq!((plan.rivals, plan.cases), (vec![Baseline::Tier, Baseline::Redis], vec![Case::Ssd]));
         assert_eq!((plan.mixes, plan.value_bytes), (vec![Mix::Set, Mix::Get], vec![1 << 10, 1 << 20]));
         assert_eq!((plan.rounds, plan.duration, out), (2, Duration::from_millis(50), Some("x".into())));
+        assert_eq!(report, Some("y".into()));
         let Arguments { plan, .. } = arguments(&words("--cores 0+1,1")).expect("good");
         assert_eq!((plan.server_cores, plan.load_core), (vec![0, 1], 1));
         // What is said beside it wins over what --short says.

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use stratakv_base::quantity::format_bytes;
+use stratakv_bench::suite::ukv::{ServedReport, UkvReport, length};
 use stratakv_bench::value::key;
 
-use super::{Baseline, Case, Measured, Mix, Setting};
+use super::{Baseline, Case, Measured, Mix, Plan, Setting};
 
 /// The medians of one server at one setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -163,14 +165,6 @@ fn small_line(text: &mut String, row: &Row, within: &[&Row]) {
     );
 }
 
-fn length(bytes: usize) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
-        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
-        bytes => format!("{bytes} B"),
-    }
-}
-
 /// Every round, and the medians.
 pub fn json(all: &[Measured]) -> Value {
     let place = |baseline: Baseline, setting: Setting| {
@@ -196,6 +190,57 @@ pub fn json(all: &[Measured]) -> Value {
         })
     });
     json!({ "schema": 1, "rounds": rounds.collect::<Vec<_>>(), "medians": medians.collect::<Vec<_>>() })
+}
+
+/// Servers that are ours.
+pub const OURS: [&str; 2] = ["tier", "slab"];
+
+/// Every round, for a page.
+pub fn report(plan: &Plan, all: &[Measured], here: UkvReport) -> UkvReport {
+    let cores: Vec<String> = plan.server_cores.iter().map(usize::to_string).collect();
+    let conditions = [
+        ("core of the server, a thread on each", cores.join(" and ")),
+        ("core of the load generator", plan.load_core.to_string()),
+        ("what counts of each run", format!("{:?} after {:?}", plan.duration, plan.warm_up)),
+        ("distribution", format!("{:?}", plan.distribution).to_lowercase()),
+        ("case ram", format!("{} of memory, records of half of it", format_bytes(plan.ram_memory_bytes))),
+        (
+            "case ssd",
+            format!(
+                "{} of memory, {} of SSD, records of five times the memory",
+                format_bytes(plan.ssd_memory_bytes),
+                format_bytes(plan.ssd_bytes)
+            ),
+        ),
+        ("rounds", plan.rounds.to_string()),
+        ("seed", plan.seed.to_string()),
+    ];
+    let served = all.iter().map(|one| ServedReport {
+        server: one.baseline.name().into(),
+        case: one.setting.case.name().into(),
+        mix: one.setting.mix.name().into(),
+        value_bytes: one.setting.value_bytes,
+        connections: one.setting.connections,
+        pipeline: one.setting.pipeline,
+        round: one.round as usize,
+        records: one.records,
+        wire: one.report,
+        server_cpu_us_per_operation: Some(one.server_cpu_us),
+        memory_peak_bytes: one.memory_peak_bytes,
+    });
+    let notes = [
+        "The kernel's pages of the servers' files are dropped before each run of case ssd and ten times a second during it. \
+         Ours are read and written by O_DIRECT.",
+        "slab acknowledges a set when it is durable; all others acknowledge it from memory.",
+        "extstore is loaded at 64 MiB a second, since it drops records that it cannot write in time. It has 4 threads for its \
+         file.",
+    ];
+    UkvReport {
+        conditions: conditions.map(|(name, words)| (name.to_owned(), words)).into(),
+        notes: notes.map(str::to_owned).into(),
+        served: served.collect(),
+        ..here
+    }
 }
 
 #[cfg(test)]
@@ -243,6 +288,9 @@ mod tests {
         // 390 of 1000 records were there: 5 MiB for each are 13443.3 bytes, 24 and 64 of them its
         // own.
         assert!(text.contains("| 64 B | extstore | 390 | 1.00 | 5 | 13355.3 | 0.0 % |"), "{text}");
+        let page = report(&Plan::default(), &all, UkvReport::default());
+        let page = stratakv_bench::page::of_served(&page, &OURS).expect("a page");
+        assert!(page.verdicts.iter().any(|line| line.ratio.is_some_and(|ratio| ratio.median == 3.0)), "{page:?}");
         let json = json(&all);
         assert_eq!(
             (json["rounds"].as_array().map(Vec::len), json["medians"].as_array().map(Vec::len)),

@@ -1,10 +1,11 @@
 //! What was measured of random writes, as JSON that later versions read too, and as a table.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::{cpu_model, read_line};
+use crate::environment::{Environment, cpu_model, read_line};
 
 /// Version of the JSON's shape. Fields are added without a new one; a new one is for fields that
 /// change what they mean, or go.
@@ -40,6 +41,9 @@ pub struct FillsReport {
     pub clients: usize,
     /// Seed of the first round.
     pub seed: u64,
+    /// Where and how it was measured; `None` in reports of earlier versions.
+    #[serde(default)]
+    pub environment: Option<Environment>,
     /// Each store, each length of values, each round, in the order in which they ran.
     pub fills: Vec<FillReport>,
 }
@@ -140,8 +144,8 @@ impl<'a> Series<'a> {
 }
 
 impl FillsReport {
-    /// With nothing measured yet, on this machine.
-    pub fn here() -> FillsReport {
+    /// With nothing measured yet, on this machine, in this directory.
+    pub fn here(directory: &Path) -> FillsReport {
         FillsReport {
             schema: SCHEMA,
             suite: SUITE.into(),
@@ -149,6 +153,7 @@ impl FillsReport {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             kernel: read_line("/proc/sys/kernel/osrelease"),
             version: env!("CARGO_PKG_VERSION").into(),
+            environment: Some(Environment::here(Some(directory))),
             ..FillsReport::default()
         }
     }
@@ -260,7 +265,7 @@ impl fmt::Display for FillsReport {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn fill(store: &str, value_bytes: usize, round: usize, puts_per_s: f64) -> FillReport {
@@ -292,7 +297,15 @@ pub(super) mod tests {
 
     pub(crate) fn report(fills: Vec<FillReport>) -> FillsReport {
         let (bytes, region_bytes, memory_bytes) = (2 << 30, 205 << 20, 128 << 20);
-        FillsReport { bytes, region_bytes, memory_bytes, clients: 4, seed: 1, fills, ..FillsReport::here() }
+        FillsReport {
+            bytes,
+            region_bytes,
+            memory_bytes,
+            clients: 4,
+            seed: 1,
+            fills,
+            ..FillsReport::here(Path::new("."))
+        }
     }
 
     #[test]
@@ -313,7 +326,7 @@ pub(super) mod tests {
             value.as_object().into_iter().flat_map(|object| object.keys().cloned()).collect()
         };
         let all = [names(&json), names(&json["fills"][0])].concat();
-        assert_eq!(all.len(), 13 + 22);
+        assert_eq!(all.len(), 14 + 22);
         for name in all {
             assert!(book.contains(&format!("`{name}`")), "{name} is not in the book");
         }

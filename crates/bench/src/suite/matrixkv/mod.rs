@@ -1,9 +1,8 @@
 //! What was measured of MatrixKV: random writes by length of values, second by second, their
 //! latency, and what they cost the disk. `docs/matrixkv.md` tells how.
 
-mod fills;
+pub(crate) mod fills;
 mod measure;
-mod page;
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use stratakv::{CollectionId, Engine, Level, Options, Store};
 
 pub use fills::{FillReport, FillsReport, Series};
 pub use measure::Fill;
-pub use page::page;
 
 use crate::suite::subject::Stand;
 use crate::target::{BenchError, Kind as TargetKind, Through};
@@ -83,8 +81,15 @@ pub fn run_matrixkv(
     watch: &dyn Fn(&FillReport),
 ) -> Result<FillsReport, BenchError> {
     let MatrixkvOptions { bytes, region_bytes, pmem_levels_bytes, memory_bytes, clients, seed, .. } = *options;
-    let mut report =
-        FillsReport { bytes, region_bytes, pmem_levels_bytes, memory_bytes, clients, seed, ..FillsReport::here() };
+    let mut report = FillsReport {
+        bytes,
+        region_bytes,
+        pmem_levels_bytes,
+        memory_bytes,
+        clients,
+        seed,
+        ..FillsReport::here(directory)
+    };
     for value_bytes in &options.value_sizes {
         for round in 1..=options.rounds {
             let fill = fill(directory, fast, options, *value_bytes, round)?;
@@ -182,7 +187,8 @@ mod tests {
             assert!(0.0 < latency_us_p50 && latency_us_p50 <= latency_us_p99 && latency_us_p99 <= latency_us_max);
             assert_eq!(one.user_bytes, one.puts * (one.value_bytes as u64 + 24));
         }
-        assert!(page(&report, None).expect("a page").contains("id=\"amplification\""));
+        let page = crate::page::of_fills(&report, None).expect("a page");
+        assert!(page.sections.iter().any(|section| section.id == "amplification"));
         for path in [data, fast] {
             assert_eq!(std::fs::read_dir(path).expect("read").count(), 0);
         }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stratakv_base::quantity::parse_bytes;
-use stratakv_bench::suite::matrixkv::{FillReport, FillsReport, page};
+use stratakv_bench::suite::matrixkv::{FillReport, FillsReport};
 use stratakv_bench::suite::{MatrixkvOptions, run_matrixkv};
 
 use super::{claim, parse_scale};
 use crate::Output;
+use crate::bench::report::write_fills;
 use crate::bench::{refuse_unwritable, write_json};
 use crate::failure::Failure;
 
@@ -92,8 +93,7 @@ pub(super) fn run(matrixkv: &Matrixkv, output: &mut Output) -> Result<(), Failur
         write_json(path, &report)?;
     }
     let Some(path) = &matrixkv.report else { return Ok(()) };
-    let html = page(&report, beside.as_ref())?;
-    std::fs::write(path, html).map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))
+    write_fills(path, &report, beside.as_ref())
 }
 
 fn read(path: &Path) -> Result<FillsReport, Failure> {
