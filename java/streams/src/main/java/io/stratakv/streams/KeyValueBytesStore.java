@@ -1,12 +1,12 @@
 package io.stratakv.streams;
 
-import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
@@ -24,6 +24,13 @@ class KeyValueBytesStore extends PersistentStore implements KeyValueStore<Bytes,
     /** Values begin with a timestamp. */
     static final class Timestamped extends KeyValueBytesStore implements TimestampedBytesStore {
         Timestamped(String name) {
+            super(name);
+        }
+    }
+
+    /** Values begin with headers and a timestamp. */
+    static final class WithHeaders extends KeyValueBytesStore implements HeadersBytesStore {
+        WithHeaders(String name) {
             super(name);
         }
     }
@@ -120,11 +127,5 @@ class KeyValueBytesStore extends PersistentStore implements KeyValueStore<Bytes,
     @Override
     void restore(ConsumerRecord<byte[], byte[]> record) {
         state().restore(RecordKeys.tagged(RecordKeys.DATA, record.key()), record.value());
-    }
-
-    /** Whether two stores are of one form: for tests of suppliers. */
-    @Override
-    public String toString() {
-        return getClass().getSimpleName() + Arrays.asList(name());
     }
 }

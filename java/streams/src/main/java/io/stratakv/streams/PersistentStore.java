@@ -64,7 +64,7 @@ abstract class PersistentStore implements StateStore {
         String message = "Store " + name + " of task " + context.taskId() + ": " + what;
         boolean isOfTask = context.taskId() != null && context.taskId().partition() >= 0;
         if (error.kind() == StrataKvException.Kind.CORRUPT && isOfTask) {
-            return new TaskCorruptedException(Set.of(context.taskId()), new InvalidStateStoreException(message, error));
+            return new TaskCorruptedException(Set.of(context.taskId()), new ProcessorStateException(message, error));
         }
         return new ProcessorStateException(message + ": " + error.getMessage(), error);
     }

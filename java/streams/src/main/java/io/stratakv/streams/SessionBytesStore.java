@@ -6,6 +6,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
+import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.SessionStore;
 
@@ -13,6 +14,13 @@ import org.apache.kafka.streams.state.SessionStore;
 class SessionBytesStore extends SegmentedStore implements SessionStore<Bytes, byte[]> {
     SessionBytesStore(String name, long retentionMs) {
         super(name, retentionMs);
+    }
+
+    /** Aggregates begin with headers. */
+    static final class WithHeaders extends SessionBytesStore implements HeadersBytesStore {
+        WithHeaders(String name, long retentionMs) {
+            super(name, retentionMs);
+        }
     }
 
     @Override

@@ -31,6 +31,6 @@ public final class StrataKvDslStoreSuppliers implements DslStoreSuppliers {
     @Override
     public SessionBytesStoreSupplier sessionStore(DslSessionParams parameters) {
         return Suppliers.session(
-                parameters.name(), parameters.retentionPeriod().toMillis(), ValueForm.of(parameters.dslStoreFormat()));
+                parameters.name(), parameters.retentionPeriod().toMillis(), ValueForm.of(parameters.storeFormat()));
     }
 }

@@ -66,7 +66,7 @@ public final class StrataKvStores {
      * @return its supplier
      */
     public static VersionedBytesStoreSupplier versionedKeyValue(String name, Duration historyRetention) {
-        return new Suppliers.Versioned(named(name), milliseconds(historyRetention, "historyRetention"));
+        return Suppliers.versioned(named(name), milliseconds(historyRetention, "historyRetention"));
     }
 
     /**

@@ -6,7 +6,6 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Optional;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Bytes;
@@ -63,7 +62,7 @@ final class VersionedBytesKeyValueStore extends PersistentStore implements Versi
             }
             return to == LATEST
                     ? new VersionedRecord<>(value, from)
-                    : new VersionedRecord<>(value, from, Optional.of(to));
+                    : new VersionedRecord<>(value, from, to);
         }
     }
 

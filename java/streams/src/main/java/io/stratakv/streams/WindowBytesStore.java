@@ -6,6 +6,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.TimeWindow;
+import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.apache.kafka.streams.state.WindowStore;
@@ -17,16 +18,23 @@ class WindowBytesStore extends SegmentedStore implements WindowStore<Bytes, byte
     private final boolean keepsDuplicates;
     private int sequence;
 
-    WindowBytesStore(String name, long retentionMs, long windowMs, boolean keepsDuplicates) {
-        super(name, retentionMs);
-        this.windowMs = windowMs;
-        this.keepsDuplicates = keepsDuplicates;
+    WindowBytesStore(String name, Suppliers.Times times) {
+        super(name, times.retentionMs());
+        this.windowMs = times.windowMs();
+        this.keepsDuplicates = times.keepsDuplicates();
     }
 
     /** Values begin with a timestamp. */
     static final class Timestamped extends WindowBytesStore implements TimestampedBytesStore {
-        Timestamped(String name, long retentionMs, long windowMs, boolean keepsDuplicates) {
-            super(name, retentionMs, windowMs, keepsDuplicates);
+        Timestamped(String name, Suppliers.Times times) {
+            super(name, times);
+        }
+    }
+
+    /** Values begin with headers and a timestamp. */
+    static final class WithHeaders extends WindowBytesStore implements HeadersBytesStore {
+        WithHeaders(String name, Suppliers.Times times) {
+            super(name, times);
         }
     }
 

@@ -166,9 +166,12 @@ class ModelTest {
                 case 5 -> both(store, model, each -> sorted(listed(each.fetch(one))), what);
                 case 6 -> both(store, model, each -> sorted(listed(each.findSessions(one, start, end))), what);
                 case 7 -> both(store, model, each -> sorted(listed(each.findSessions(one, other, start, end))), what);
-                case 8 -> both(store, model, each -> sorted(listed(each.findSessions(start, end))), what);
+                case 8 -> both(store, model, each -> sorted(listed(each.findSessions(start, now))), what);
                 default -> {
-                    both(store, model, each -> sorted(listed(each.backwardFetch(one, other))), what);
+                    // Kafka's store fails if the first key is behind the last.
+                    Bytes low = one.compareTo(other) < 0 ? one : other;
+                    Bytes high = low == one ? other : one;
+                    both(store, model, each -> sorted(listed(each.backwardFetch(low, high))), what);
                     store.commit(Map.of(CHANGELOG, (long) step));
                     if (random.nextInt(4) == 0) {
                         store.close();

@@ -20,7 +20,7 @@ import org.apache.kafka.common.test.KafkaClusterTestKit;
 import org.apache.kafka.common.test.TestKitNodes;
 
 /** Three brokers in this process, on loopback, and a client for them. */
-final class Cluster implements AutoCloseable {
+final class Cluster {
     private static final short COPIES = 3;
 
     private final KafkaClusterTestKit kit;
@@ -115,8 +115,7 @@ final class Cluster implements AutoCloseable {
         }
     }
 
-    @Override
-    public void close() throws Exception {
+    void close() throws Exception {
         producer.close();
         admin.close();
         kit.close();
