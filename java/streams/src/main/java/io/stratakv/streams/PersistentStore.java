@@ -4,8 +4,10 @@ import io.stratakv.StrataKvException;
 import java.io.File;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.errors.TaskCorruptedException;
@@ -16,12 +18,17 @@ import org.apache.kafka.streams.query.PositionBound;
 import org.apache.kafka.streams.query.Query;
 import org.apache.kafka.streams.query.QueryConfig;
 import org.apache.kafka.streams.query.QueryResult;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * What all kinds of stores have in common: opening, restoring, commits with offsets, positions,
  * queries, metrics. Kafka's task calls it; records are {@link TaskState}'s.
  */
 abstract class PersistentStore implements StateStore {
+    private static final Logger LOG = LoggerFactory.getLogger(PersistentStore.class);
+    private static final AtomicBoolean WARNED = new AtomicBoolean();
+
     private final String name;
 
     private StateStoreContext context;
@@ -46,10 +53,23 @@ abstract class PersistentStore implements StateStore {
         this.context = context;
         Map<String, Object> configuration = context.appConfigs();
         File directory = new File(context.stateDir(), name);
+        warnOfLateCommits(configuration);
         state = TaskState.open(directory, StoreSettings.of(configuration), this::exception);
         tracksPositions = KafkaInternals.tracksPositions(configuration);
         metrics = new StoreMetrics(context, name, state);
         context.register(root, KafkaInternals.restoreCallback(this::restoreAll));
+    }
+
+    /** Without that switch Kafka commits stores only when it closes them, if processing is exactly-once. */
+    private void warnOfLateCommits(Map<String, Object> configuration) {
+        Object transactional = configuration.get(StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG);
+        boolean commits = transactional != null && Boolean.parseBoolean(transactional.toString());
+        if (StoreSettings.of(configuration).isExactlyOnce() && !commits && WARNED.compareAndSet(false, true)) {
+            LOG.warn(
+                    "Processing is exactly-once, but {} is not true: Kafka commits stores only when they are closed, "
+                            + "and after a kill restores them from the beginning. Set it to true.",
+                    StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG);
+        }
     }
 
     private void restoreAll(Iterable<ConsumerRecord<byte[], byte[]>> records) {

@@ -9,12 +9,13 @@ import java.util.function.Predicate;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.internals.WithRetentionPeriod;
 
 /**
  * Windows and sessions: records with a time, which expire. They lie in segments of time, and a
  * segment is dropped as a whole once all in it has expired. Until then readers do not see it.
  */
-abstract class SegmentedStore extends PersistentStore {
+abstract class SegmentedStore extends PersistentStore implements WithRetentionPeriod {
     private static final long SEGMENT_INTERVAL_MS_MIN = 60_000;
     /** Length of a sequence number, or of the start of a session, behind the time. */
     private static final byte[] LAST = {-1, -1, -1, -1, -1, -1, -1, -1};
@@ -55,6 +56,12 @@ abstract class SegmentedStore extends PersistentStore {
 
     private static byte[] dataTo() {
         return new byte[] {RecordKeys.DATA + 1};
+    }
+
+    /** Kafka leaves out of a restore what has expired by this. */
+    @Override
+    public long retentionPeriod() {
+        return retentionMs;
     }
 
     final long segmentOf(long time) {

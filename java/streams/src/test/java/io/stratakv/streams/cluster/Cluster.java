@@ -2,6 +2,7 @@ package io.stratakv.streams.cluster;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -38,7 +39,7 @@ final class Cluster {
     }
 
     static Cluster start() throws Exception {
-        TestKitNodes nodes = new TestKitNodes.Builder().setCombined(true).setNumBrokerNodes(3).setNumControllerNodes(3).build();
+        TestKitNodes nodes = new TestKitNodes.Builder().setNumBrokerNodes(3).setNumControllerNodes(1).build();
         KafkaClusterTestKit kit = new KafkaClusterTestKit.Builder(nodes)
                 .setConfigProp("offsets.topic.num.partitions", "2")
                 .setConfigProp("transaction.state.log.num.partitions", "2")
@@ -79,6 +80,28 @@ final class Cluster {
         }
     }
 
+    /** How many records, and marks of transactions, are committed in each partition. */
+    List<Long> committed(String topic) {
+        try (KafkaConsumer<String, String> consumer = consumer()) {
+            List<TopicPartition> partitions = partitions(consumer, topic);
+            Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+            return partitions.stream().map(ends::get).toList();
+        }
+    }
+
+    private KafkaConsumer<String, String> consumer() {
+        Map<String, Object> configuration = Map.of(
+                "bootstrap.servers", brokers(), "isolation.level", "read_committed", "auto.offset.reset", "earliest");
+        return new KafkaConsumer<>(configuration, new StringDeserializer(), new StringDeserializer());
+    }
+
+    private static List<TopicPartition> partitions(KafkaConsumer<String, String> consumer, String topic) {
+        return consumer.partitionsFor(topic).stream()
+                .map(partition -> new TopicPartition(topic, partition.partition()))
+                .sorted(Comparator.comparingInt(TopicPartition::partition))
+                .toList();
+    }
+
     /** Waits until a topic has so many committed records. */
     void awaitRecords(String topic, int expected, Duration patience) {
         int found = read(topic, expected, patience, 0).size();
@@ -94,13 +117,8 @@ final class Cluster {
     }
 
     private List<ConsumerRecord<String, String>> read(String topic, int expected, Duration patience, int morePolls) {
-        Map<String, Object> configuration = Map.of(
-                "bootstrap.servers", brokers(), "isolation.level", "read_committed", "auto.offset.reset", "earliest");
-        try (KafkaConsumer<String, String> consumer =
-                new KafkaConsumer<>(configuration, new StringDeserializer(), new StringDeserializer())) {
-            List<TopicPartition> partitions = consumer.partitionsFor(topic).stream()
-                    .map(partition -> new TopicPartition(topic, partition.partition()))
-                    .toList();
+        try (KafkaConsumer<String, String> consumer = consumer()) {
+            List<TopicPartition> partitions = partitions(consumer, topic);
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
             List<ConsumerRecord<String, String>> records = new ArrayList<>();

@@ -5,13 +5,20 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.ExecutionException;
+import java.util.function.BooleanSupplier;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -87,6 +94,18 @@ class ClusterTest {
         cluster.produce(messages);
     }
 
+    /** What is committed of both outputs, by partition. */
+    private static List<Long> committed() {
+        List<Long> all = new ArrayList<>(cluster.committed(CountAndJoin.COUNTS));
+        all.addAll(cluster.committed(CountAndJoin.JOINED));
+        return all;
+    }
+
+    private static boolean hasGrown(List<Long> before) {
+        List<Long> now = committed();
+        return IntStream.range(0, now.size()).allMatch(at -> now.get(at) > before.get(at));
+    }
+
     /** What came out beside what should have. */
     private record Judgement(int records, int lost, int doubled) {}
 
@@ -101,7 +120,7 @@ class ClusterTest {
         for (Map.Entry<String, Integer> expected : model.counts.entrySet()) {
             List<Integer> seen = counts.getOrDefault(expected.getKey(), List.of());
             for (int count = 1; count <= expected.getValue(); count++) {
-                int times = java.util.Collections.frequency(seen, count);
+                int times = Collections.frequency(seen, count);
                 lost += times == 0 ? 1 : 0;
                 doubled += Math.max(0, times - 1);
             }
@@ -118,7 +137,7 @@ class ClusterTest {
         return new Judgement(counted.size() + joined.size(), lost, doubled);
     }
 
-    private static void await(String what, Child child, java.util.function.BooleanSupplier holds)
+    private static void await(String what, Child child, BooleanSupplier holds)
             throws InterruptedException {
         long end = System.nanoTime() + PATIENCE.toNanos();
         while (!holds.getAsBoolean()) {
@@ -138,12 +157,14 @@ class ClusterTest {
         int fromBeginning = 0;
         for (int kill = 0; kill < kills; kill++) {
             try (Child child = Child.start(CountAndJoin.class, configuration("one"))) {
-                await("RUNNING", child, () -> child.hasSaid("RUNNING"));
+                List<Long> before = committed();
                 for (int burst = 0; burst < 3; burst++) {
                     produce(100, random);
                 }
+                await("commits", child, () -> hasGrown(before));
                 // Anywhere in a commit interval, and in the commits themselves.
-                Thread.sleep(300 + random.nextInt(400));
+                produce(100, random);
+                Thread.sleep(random.nextInt(200));
                 child.kill();
                 for (String line : child.lines()) {
                     fromBeginning += kill > 0 && line.matches("RESTORE .* from 0 to .*") ? 1 : 0;
@@ -157,8 +178,8 @@ class ClusterTest {
             judgement = judge();
             child.end();
         }
-        System.out.println("streams: " + kills + " kills, " + model.inputs + " inputs, " + judgement + ", stores restored from a"
-                + " committed offset " + resumed + ", from the beginning " + fromBeginning);
+        System.out.println("streams: " + kills + " kills, " + model.inputs + " inputs, " + judgement
+                + ", stores that went on from a committed offset " + resumed + ", from the beginning " + fromBeginning);
         assertEquals(new Judgement(model.inputs / 3 + model.joins, 0, 0), judgement);
         assertEquals(0, fromBeginning, "a killed instance goes on from its committed offset");
     }
@@ -235,9 +256,9 @@ class ClusterTest {
     }
 
     private static void deleteAll(File folder) throws IOException {
-        try (var files = java.nio.file.Files.walk(folder.toPath())) {
-            for (var file : files.sorted(java.util.Comparator.reverseOrder()).toList()) {
-                java.nio.file.Files.delete(file);
+        try (Stream<Path> files = Files.walk(folder.toPath())) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
             }
         }
     }

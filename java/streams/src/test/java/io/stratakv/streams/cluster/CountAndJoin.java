@@ -52,6 +52,7 @@ public final class CountAndJoin {
         Properties properties = new Properties();
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "count-and-join");
         properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        properties.put(StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG, true);
         properties.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 50);
         properties.put("statestore.cache.max.bytes", 0);
         properties.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);

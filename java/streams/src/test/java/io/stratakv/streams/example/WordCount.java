@@ -23,6 +23,8 @@ public final class WordCount {
         properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
         properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        // So that commits reach the stores, whichever these are:
+        properties.put(StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG, true);
         // The one line:
         properties.put("dsl.store.suppliers.class", "io.stratakv.streams.StrataKvDslStoreSuppliers");
         KafkaStreams streams = new KafkaStreams(topology(), properties);
