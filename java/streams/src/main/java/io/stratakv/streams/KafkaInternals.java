@@ -46,6 +46,11 @@ final class KafkaInternals {
         return StoreQueryUtils.handleBasicQueries(query, bound, config, store, position, context);
     }
 
+    /** Whether a store has come as far as a query demands. */
+    static boolean isUpTo(PositionBound bound, Position position, StateStoreContext context) {
+        return StoreQueryUtils.isPermitted(position, bound, context.taskId().partition());
+    }
+
     static Sensor droppedRecords(StateStoreContext context) {
         return TaskMetrics.droppedRecordsSensor(
                 Thread.currentThread().getName(), context.taskId().toString(), metrics(context));

@@ -98,6 +98,10 @@ abstract class PersistentStore implements StateStore {
         return open;
     }
 
+    final StateStoreContext context() {
+        return context;
+    }
+
     /** Notes that the task has put what it made of its current input record. */
     final void updatePosition() {
         context.recordMetadata().ifPresent(input ->

@@ -1,17 +1,26 @@
 package io.stratakv.streams;
 
 import java.nio.ByteBuffer;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.query.MultiVersionedKeyQuery;
+import org.apache.kafka.streams.query.Position;
+import org.apache.kafka.streams.query.PositionBound;
+import org.apache.kafka.streams.query.Query;
+import org.apache.kafka.streams.query.QueryConfig;
+import org.apache.kafka.streams.query.QueryResult;
 import org.apache.kafka.streams.query.ResultOrder;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.state.VersionedRecordIterator;
 
 /**
  * A store of the versions of keys. A key's latest version lies apart from its older ones, so that a
@@ -172,6 +181,43 @@ final class VersionedBytesKeyValueStore extends PersistentStore implements Versi
         byte[] versions = RecordKeys.versions(key.get());
         Version found = first(RecordKeys.version(versions, Long.MIN_VALUE), asOfTimestamp, versions, false);
         return found == null || found.to() <= asOfTimestamp ? null : found.record();
+    }
+
+    /** Kafka answers this one for its own store only. */
+    @Override
+    @SuppressWarnings("unchecked")
+    public <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
+        if (!(query instanceof MultiVersionedKeyQuery<?, ?> asked)) {
+            return super.query(query, bound, config);
+        }
+        Position position = state().position();
+        if (!KafkaInternals.isUpTo(bound, position, context())) {
+            return QueryResult.notUpToBound(position, bound, context().taskId().partition());
+        }
+        long from = asked.fromTime().map(Instant::toEpochMilli).orElse(0L);
+        long to = asked.toTime().map(Instant::toEpochMilli).orElse(Long.MAX_VALUE);
+        List<VersionedRecord<byte[]>> found = versions((Bytes) asked.key(), from, to, asked.resultOrder());
+        QueryResult<R> result = (QueryResult<R>) QueryResult.forResult(new Versions(found.iterator()));
+        result.setPosition(position);
+        return result;
+    }
+
+    /** Versions that were read already. */
+    private record Versions(Iterator<VersionedRecord<byte[]>> found) implements VersionedRecordIterator<byte[]> {
+        @Override
+        public boolean hasNext() {
+            return found.hasNext();
+        }
+
+        @Override
+        public VersionedRecord<byte[]> next() {
+            return found.next();
+        }
+
+        @Override
+        public void close() {
+            // Nothing is open.
+        }
     }
 
     /** The versions of a key that were valid at some time between two, deletes left out. */

@@ -57,13 +57,7 @@ final class Cluster {
         return kit.bootstrapServers();
     }
 
-    void recreateTopic(String topic, int partitions) throws ExecutionException, InterruptedException {
-        if (admin.listTopics().names().get().contains(topic)) {
-            admin.deleteTopics(List.of(topic)).all().get();
-            while (admin.listTopics().names().get().contains(topic)) {
-                Thread.sleep(50);
-            }
-        }
+    void createTopic(String topic, int partitions) throws ExecutionException, InterruptedException {
         admin.createTopics(List.of(new NewTopic(topic, partitions, COPIES))).all().get();
     }
 

@@ -33,6 +33,7 @@ class ClusterBench {
     File folder;
 
     private Cluster cluster;
+    private String application;
 
     @Test
     void beside() throws Exception {
@@ -63,13 +64,18 @@ class ClusterBench {
         return sorted[sorted.length / 2];
     }
 
+    private String topic(String topic) {
+        return CountAndJoin.topic(application, topic);
+    }
+
     private double[] measure(String store, int round) throws Exception {
+        application = "bench-" + store + round;
         for (String topic : List.of(
                 CountAndJoin.WORDS, CountAndJoin.COUNTS, CountAndJoin.LEFT, CountAndJoin.RIGHT, CountAndJoin.JOINED)) {
-            cluster.recreateTopic(topic, 2);
+            cluster.createTopic(topic(topic), 2);
         }
         Map<String, String> configuration = new HashMap<>();
-        configuration.put("application.id", "bench-" + store + round);
+        configuration.put("application.id", application);
         configuration.put("bootstrap.servers", cluster.brokers());
         configuration.put("state.dir", new File(folder, store + round).getPath());
         configuration.put("consumer.group.instance.id", "one");
@@ -80,14 +86,14 @@ class ClusterBench {
         double[] figures = new double[4];
         long begun = System.nanoTime();
         try (Child child = Child.start(CountAndJoin.class, configuration)) {
-            cluster.awaitRecords(CountAndJoin.COUNTS, WORDS, PATIENCE);
+            cluster.awaitRecords(topic(CountAndJoin.COUNTS), WORDS, PATIENCE);
             figures[0] = (System.nanoTime() - begun) / 1e9;
             child.kill();
         }
         produce(100, random);
         begun = System.nanoTime();
         try (Child child = Child.start(CountAndJoin.class, configuration)) {
-            cluster.awaitRecords(CountAndJoin.COUNTS, WORDS + 100, PATIENCE);
+            cluster.awaitRecords(topic(CountAndJoin.COUNTS), WORDS + 100, PATIENCE);
             figures[1] = (System.nanoTime() - begun) / 1e9;
             figures[2] = child.lines().stream()
                     .filter(line -> line.startsWith("RESTORED "))
@@ -99,7 +105,7 @@ class ClusterBench {
         produce(100, random);
         begun = System.nanoTime();
         try (Child child = Child.start(CountAndJoin.class, configuration)) {
-            cluster.awaitRecords(CountAndJoin.COUNTS, WORDS + 200, PATIENCE);
+            cluster.awaitRecords(topic(CountAndJoin.COUNTS), WORDS + 200, PATIENCE);
             figures[3] = (System.nanoTime() - begun) / 1e9;
             child.end();
         }
@@ -112,7 +118,7 @@ class ClusterBench {
     private void produce(int words, Random random) throws Exception {
         List<Cluster.Message> messages = new ArrayList<>();
         for (int i = 0; i < words; i++) {
-            messages.add(new Cluster.Message(CountAndJoin.WORDS, "word" + random.nextInt(KEYS), "" + i));
+            messages.add(new Cluster.Message(topic(CountAndJoin.WORDS), "word" + random.nextInt(KEYS), "" + i));
         }
         cluster.produce(messages);
     }

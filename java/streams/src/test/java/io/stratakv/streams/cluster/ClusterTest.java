@@ -72,11 +72,15 @@ class ClusterTest {
         return configuration;
     }
 
+    private String topic(String topic) {
+        return CountAndJoin.topic(application, topic);
+    }
+
     private void begin(String name) throws ExecutionException, InterruptedException {
         application = name;
         for (String topic : List.of(
                 CountAndJoin.WORDS, CountAndJoin.COUNTS, CountAndJoin.LEFT, CountAndJoin.RIGHT, CountAndJoin.JOINED)) {
-            cluster.recreateTopic(topic, PARTITIONS);
+            cluster.createTopic(topic(topic), PARTITIONS);
         }
     }
 
@@ -85,23 +89,23 @@ class ClusterTest {
         for (int i = 0; i < records; i++) {
             String word = "word" + random.nextInt(WORDS);
             model.counts.merge(word, 1, Integer::sum);
-            messages.add(new Cluster.Message(CountAndJoin.WORDS, word, "" + model.inputs));
+            messages.add(new Cluster.Message(topic(CountAndJoin.WORDS), word, "" + model.inputs));
             String pair = "pair" + model.joins++;
-            messages.add(new Cluster.Message(CountAndJoin.LEFT, pair, "l"));
-            messages.add(new Cluster.Message(CountAndJoin.RIGHT, pair, "r"));
+            messages.add(new Cluster.Message(topic(CountAndJoin.LEFT), pair, "l"));
+            messages.add(new Cluster.Message(topic(CountAndJoin.RIGHT), pair, "r"));
             model.inputs += 3;
         }
         cluster.produce(messages);
     }
 
     /** What is committed of both outputs, by partition. */
-    private static List<Long> committed() {
-        List<Long> all = new ArrayList<>(cluster.committed(CountAndJoin.COUNTS));
-        all.addAll(cluster.committed(CountAndJoin.JOINED));
+    private List<Long> committed() {
+        List<Long> all = new ArrayList<>(cluster.committed(topic(CountAndJoin.COUNTS)));
+        all.addAll(cluster.committed(topic(CountAndJoin.JOINED)));
         return all;
     }
 
-    private static boolean hasGrown(List<Long> before) {
+    private boolean hasGrown(List<Long> before) {
         List<Long> now = committed();
         return IntStream.range(0, now.size()).allMatch(at -> now.get(at) > before.get(at));
     }
@@ -112,7 +116,7 @@ class ClusterTest {
     private Judgement judge() {
         Map<String, List<Integer>> counts = new HashMap<>();
         List<ConsumerRecord<String, String>> counted =
-                cluster.consume(CountAndJoin.COUNTS, model.inputs / 3, PATIENCE);
+                cluster.consume(topic(CountAndJoin.COUNTS), model.inputs / 3, PATIENCE);
         counted.forEach(record ->
                 counts.computeIfAbsent(record.key(), key -> new ArrayList<>()).add(Integer.valueOf(record.value())));
         int lost = 0;
@@ -127,7 +131,7 @@ class ClusterTest {
             doubled += (int) seen.stream().filter(count -> count > expected.getValue()).count();
         }
         Map<String, Integer> joins = new HashMap<>();
-        List<ConsumerRecord<String, String>> joined = cluster.consume(CountAndJoin.JOINED, model.joins, PATIENCE);
+        List<ConsumerRecord<String, String>> joined = cluster.consume(topic(CountAndJoin.JOINED), model.joins, PATIENCE);
         joined.forEach(record -> joins.merge(record.key(), 1, Integer::sum));
         for (int pair = 0; pair < model.joins; pair++) {
             int times = joins.getOrDefault("pair" + pair, 0);

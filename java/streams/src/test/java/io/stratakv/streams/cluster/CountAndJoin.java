@@ -37,7 +37,7 @@ public final class CountAndJoin {
                 .collect(Collectors.toMap(parts -> parts[0], parts -> parts[1]));
         Properties properties = properties();
         properties.putAll(given);
-        KafkaStreams streams = new KafkaStreams(topology(), properties);
+        KafkaStreams streams = new KafkaStreams(topology(properties.getProperty("application.id")), properties);
         streams.setStateListener((now, before) -> System.out.println(now));
         streams.setGlobalStateRestoreListener(new RestoreReport());
         streams.setUncaughtExceptionHandler(error -> {
@@ -66,20 +66,25 @@ public final class CountAndJoin {
         return properties;
     }
 
-    static Topology topology() {
+    /** Each application has topics of its own, with its name before theirs. */
+    static String topic(String application, String topic) {
+        return application + "-" + topic;
+    }
+
+    static Topology topology(String application) {
         StreamsBuilder builder = new StreamsBuilder();
-        KStream<String, String> words = builder.stream(WORDS);
+        KStream<String, String> words = builder.stream(topic(application, WORDS));
         words.groupByKey()
                 .count(Materialized.as("counts"))
                 .toStream()
                 .mapValues(String::valueOf)
-                .to(COUNTS);
-        KStream<String, String> left = builder.stream(LEFT);
-        KStream<String, String> right = builder.stream(RIGHT);
+                .to(topic(application, COUNTS));
+        KStream<String, String> left = builder.stream(topic(application, LEFT));
+        KStream<String, String> right = builder.stream(topic(application, RIGHT));
         left.join(
                         right, (one, other) -> one + "+" + other,
                         JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofMinutes(10)))
-                .to(JOINED);
+                .to(topic(application, JOINED));
         return builder.build();
     }
 }
