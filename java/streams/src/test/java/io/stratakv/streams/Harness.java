@@ -3,16 +3,23 @@ package io.stratakv.streams;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.io.File;
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Properties;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.api.MockProcessorContext;
+import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
 import org.apache.kafka.streams.state.KeyValueIterator;
 
 /** Opens single stores as a task does, without a topology. */
@@ -45,6 +52,25 @@ final class Harness {
         return open(store, folder, 0, configuration(false));
     }
 
+    /** The same, and gives what Kafka would hand the records of a changelog to. */
+    static RecordBatchingStateRestoreCallback openToRestore(StateStore store, File folder, Properties configuration) {
+        File task = new File(new File(folder, APPLICATION), "0_9");
+        task.mkdirs();
+        StateStoreContext context =
+                new MockProcessorContext<>(configuration, new TaskId(0, 9), task).getStateStoreContext();
+        AtomicReference<RecordBatchingStateRestoreCallback> callback = new AtomicReference<>();
+        Object registering = Proxy.newProxyInstance(
+                Harness.class.getClassLoader(), new Class<?>[] {StateStoreContext.class}, (proxy, method, arguments) -> {
+                    if (method.getName().equals("register")) {
+                        callback.set((RecordBatchingStateRestoreCallback) arguments[1]);
+                        return null;
+                    }
+                    return method.invoke(context, arguments);
+                });
+        store.init((StateStoreContext) registering, store);
+        return callback.get();
+    }
+
     static Bytes bytes(String text) {
         return Bytes.wrap(text.getBytes(UTF_8));
     }
@@ -75,8 +101,7 @@ final class Harness {
 
     static ConsumerRecord<byte[], byte[]> changelogRecord(byte[] key, byte[] value, long timestamp) {
         return new ConsumerRecord<>(
-                "changelog", 0, 0, timestamp, org.apache.kafka.common.record.TimestampType.CREATE_TIME, key.length,
-                value == null ? -1 : value.length, key, value, new org.apache.kafka.common.header.internals.RecordHeaders(),
-                java.util.Optional.empty());
+                "changelog", 0, 0, timestamp, TimestampType.CREATE_TIME, key.length, value == null ? -1 : value.length, key,
+                value, new RecordHeaders(), Optional.empty());
     }
 }

@@ -12,19 +12,26 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.VersionedBytesStore;
+import org.apache.kafka.streams.state.WindowStore;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -180,6 +187,43 @@ class KeyValueStoreTest {
         assertEquals(List.of("a=A", "b=B", "c=C"), listed(query));
         assertEquals(List.of("b=later", "c=C", "d=D"), listed(store.all()));
         store.close();
+    }
+
+    @Test
+    void theChangelogRestoresEachKindOfStore() {
+        KeyValueStore<Bytes, byte[]> store = StrataKvStores.keyValue("store").get();
+        restore(store, List.of(Harness.changelogRecord(value("a"), value("A"), 1), Harness.changelogRecord(value("a"), null, 2),
+                Harness.changelogRecord(value("b"), value("B"), 3)));
+        assertEquals(List.of("b=B"), listed(store.all()));
+        store.close();
+
+        WindowStore<Bytes, byte[]> windows =
+                StrataKvStores.window("windows", Duration.ofMinutes(10), Duration.ofMinutes(1), true).get();
+        byte[] first = ByteBuffer.allocate(13).put(value("k")).putLong(60_000).putInt(1).array();
+        byte[] second = ByteBuffer.allocate(13).put(value("k")).putLong(60_000).putInt(2).array();
+        byte[] expired = ByteBuffer.allocate(13).put(value("k")).putLong(1).putInt(2).array();
+        byte[] late = ByteBuffer.allocate(13).put(value("k")).putLong(601_000).putInt(2).array();
+        restore(windows, List.of(Harness.changelogRecord(expired, value("0"), 1), Harness.changelogRecord(first, value("1"), 1),
+                Harness.changelogRecord(second, value("2"), 1), Harness.changelogRecord(late, value("3"), 1)));
+        assertEquals(List.of("60000=1", "60000=2", "601000=3"), listed(windows.fetch(bytes("k"), 0, 700_000)));
+        windows.close();
+
+        SessionStore<Bytes, byte[]> sessions = StrataKvStores.session("sessions", Duration.ofMinutes(10)).get();
+        byte[] session = ByteBuffer.allocate(17).put(value("k")).putLong(70_000).putLong(60_000).array();
+        restore(sessions, List.of(Harness.changelogRecord(session, value("s"), 1)));
+        assertEquals("s", text(sessions.fetchSession(bytes("k"), 60_000, 70_000)));
+        sessions.close();
+
+        VersionedBytesStore versions =
+                (VersionedBytesStore) StrataKvStores.versionedKeyValue("versions", Duration.ofMinutes(10)).get();
+        restore(versions, List.of(Harness.changelogRecord(value("k"), value("old"), 100),
+                Harness.changelogRecord(value("k"), value("new"), 200)));
+        assertEquals("old", text(versions.get(bytes("k"), 150)).substring(8));
+        versions.close();
+    }
+
+    private void restore(StateStore store, List<ConsumerRecord<byte[], byte[]>> records) {
+        Harness.openToRestore(store, folder, Harness.configuration(false)).restoreBatch(records);
     }
 
     @Test

@@ -1,6 +1,7 @@
 package io.stratakv.streams;
 
 import java.io.File;
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
@@ -14,8 +15,11 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Random;
 import java.util.function.Function;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
 import org.apache.kafka.streams.state.KeyValueBytesStoreSupplier;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -88,6 +92,7 @@ class StoreBench {
                 Path folder = Files.createTempDirectory("streams-bench");
                 keyValues(store, stores.get(store), folder.toFile());
                 windows(store, windows.get(store), folder.toFile());
+                restore(store, stores.get(store).apply("restored").get(), folder.toFile());
                 SharedStore.delete(folder);
             }
         }
@@ -140,6 +145,75 @@ class StoreBench {
         });
     }
 
+    /** As a changelog is restored: a thousand records at a time, a commit now and then. */
+    private void restore(String name, KeyValueStore<Bytes, byte[]> store, File folder) {
+        RecordBatchingStateRestoreCallback callback = Harness.openToRestore(store, folder, configuration());
+        byte[] value = new byte[VALUE_BYTES];
+        measure("restored records", name, RECORDS, () -> {
+            List<ConsumerRecord<byte[], byte[]>> batch = new ArrayList<>();
+            for (int i = 0; i < RECORDS; i++) {
+                batch.add(Harness.changelogRecord(key(i), value, i));
+                if (batch.size() == 1000) {
+                    callback.restoreBatch(batch);
+                    batch.clear();
+                }
+                commitAt(store, i);
+            }
+            commit(store, RECORDS);
+        });
+        store.close();
+    }
+
+    /** Many tasks: our one store for all, our store for each, RocksDB's store for each. */
+    @Test
+    void tasks() throws Exception {
+        int tasks = 48;
+        System.out.println("| 48 stores | opening, ms | resident memory, MiB | threads | writing 10,000 records each, s |");
+        System.out.println("|---|--:|--:|--:|--:|");
+        for (String how : List.of("one StrataKV store for all", "a StrataKV store for each", "RocksDB")) {
+            Path folder = Files.createTempDirectory("streams-tasks");
+            long residentBefore = status("VmRSS:");
+            long threadsBefore = status("Threads:");
+            long begun = System.nanoTime();
+            List<KeyValueStore<Bytes, byte[]>> stores = new ArrayList<>();
+            for (int task = 0; task < tasks; task++) {
+                KeyValueBytesStoreSupplier supplier = how.equals("RocksDB")
+                        ? Stores.persistentKeyValueStore("store")
+                        : StrataKvStores.keyValue("store");
+                boolean isApart = how.startsWith("a ");
+                File place = isApart ? folder.resolve("" + task).toFile() : folder.toFile();
+                Properties configuration = configuration();
+                if (isApart) {
+                    configuration.put(StrataKvStores.MEMORY_BYTES_CONFIG, "" + (32L << 20));
+                }
+                stores.add(Harness.open(supplier.get(), place, task, configuration));
+            }
+            double opened = (System.nanoTime() - begun) / 1e6;
+            begun = System.nanoTime();
+            byte[] value = new byte[VALUE_BYTES];
+            for (KeyValueStore<Bytes, byte[]> store : stores) {
+                for (int i = 0; i < 10_000; i++) {
+                    store.put(Bytes.wrap(key(i)), value);
+                }
+                commit(store, 1);
+            }
+            double written = (System.nanoTime() - begun) / 1e9;
+            System.gc();
+            System.out.printf(
+                    Locale.ROOT, "| %s | %,.0f | %,d | %d | %.1f |%n", how, opened,
+                    (status("VmRSS:") - residentBefore) / 1024, status("Threads:") - threadsBefore, written);
+            stores.forEach(KeyValueStore::close);
+            SharedStore.delete(folder);
+        }
+    }
+
+    private static long status(String name) throws IOException {
+        return Files.readAllLines(Path.of("/proc/self/status")).stream()
+                .filter(line -> line.startsWith(name))
+                .map(line -> Long.parseLong(line.replaceAll("\\D", "")))
+                .findFirst().orElseThrow();
+    }
+
     private static void take(KeyValueIterator<Bytes, byte[]> range) {
         try (range) {
             for (int i = 0; i < SCANNED && range.hasNext(); i++) {
@@ -148,13 +222,13 @@ class StoreBench {
         }
     }
 
-    private static void commitAt(org.apache.kafka.streams.processor.StateStore store, int done) {
+    private static void commitAt(StateStore store, int done) {
         if (done % COMMIT_EVERY == COMMIT_EVERY - 1) {
             commit(store, done);
         }
     }
 
-    private static void commit(org.apache.kafka.streams.processor.StateStore store, long offset) {
+    private static void commit(StateStore store, long offset) {
         store.commit(Map.of(CHANGELOG, offset));
     }
 
