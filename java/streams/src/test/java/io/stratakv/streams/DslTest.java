@@ -142,6 +142,7 @@ class DslTest {
                                 .withKeySerde(Serdes.String()).withValueSerde(Serdes.String()));
         Properties properties = Harness.configuration(false);
         properties.put(StreamsConfig.STATE_DIR_CONFIG, folder.getPath());
+        properties.put("statestore.cache.max.bytes", 0);
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), properties)) {
             driver.createInputTopic("input", new StringSerializer(), new StringSerializer()).pipeInput("a", "A", 5L);
             if (isVersioned) {

@@ -12,6 +12,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -20,6 +21,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -131,6 +133,45 @@ class KeyValueStoreTest {
     }
 
     @Test
+    void aDamagedStoreIsReplacedAndTasksBeginEmpty() throws IOException {
+        KeyValueStore<Bytes, byte[]> store = open();
+        put(store, "a");
+        store.commit(Map.of(CHANGELOG, 1L));
+        store.close();
+        Path shared = Path.of(folder.getPath(), Harness.APPLICATION, SharedStore.DIRECTORY);
+        try (Stream<Path> files = Files.walk(shared)) {
+            for (Path file : files.filter(Files::isRegularFile).toList()) {
+                damage(file);
+            }
+        }
+        store = open();
+        assertNull(store.committedOffset(CHANGELOG), "Kafka restores the state");
+        assertEquals(List.of(), listed(store.all()));
+        put(store, "b");
+        store.commit(Map.of(CHANGELOG, 1L));
+        store.close();
+        store = open();
+        assertEquals(List.of("b=B"), listed(store.all()));
+        store.close();
+    }
+
+    /** Turns bits at the beginning of a file that holds records. */
+    private static void damage(Path file) throws IOException {
+        try (RandomAccessFile bytes = new RandomAccessFile(file.toFile(), "rw")) {
+            if (bytes.length() < 1 << 20) {
+                return;
+            }
+            byte[] head = new byte[64 << 10];
+            bytes.readFully(head);
+            for (int i = 0; i < head.length; i++) {
+                head[i] ^= 0x55;
+            }
+            bytes.seek(0);
+            bytes.write(head);
+        }
+    }
+
+    @Test
     void aFullBufferIsWrittenBeforeItsCommit() {
         Properties small = Harness.configuration(false);
         small.put(StrataKvStores.BUFFER_BYTES_CONFIG, "1048576");
@@ -227,13 +268,28 @@ class KeyValueStoreTest {
     }
 
     @Test
+    void aLateWindowIsNotKept() {
+        WindowStore<Bytes, byte[]> store = Harness.open(
+                StrataKvStores.window("store", Duration.ofMinutes(10), Duration.ofMinutes(1), false).get(), folder);
+        store.put(bytes("a"), value("A"), 6_000_000);
+        long before = store.approximateNumUncommittedBytes();
+        store.put(bytes("a"), value("late"), 60_000);
+        assertEquals(before, store.approximateNumUncommittedBytes());
+        store.close();
+    }
+
+    @Test
     void openIteratorsEndWithTheirStore() {
         KeyValueStore<Bytes, byte[]> store = open();
+        // It keeps the shared store open.
+        KeyValueStore<Bytes, byte[]> other =
+                Harness.open(StrataKvStores.keyValue("store").get(), folder, 1, Harness.configuration(false));
         put(store, "a");
         KeyValueIterator<Bytes, byte[]> left = store.all();
         store.close();
         assertThrows(IllegalStateException.class, left::hasNext);
         left.close();
+        other.close();
         open().close();
     }
 }
