@@ -54,7 +54,9 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let library = built(root, profile, "libstratakv_c.so");
     match form {
         Form::Short => test(root, &library, &[]),
-        Form::Long { kills } => test(root, &library, &["-Dstreams.groups=".to_owned(), format!("-Dstreams.kills={kills}")]),
+        Form::Long { kills } => {
+            test(root, &library, &["-Dstreams.groups=!bench".to_owned(), format!("-Dstreams.kills={kills}")])
+        }
         Form::Bench => test(root, &library, &["-Dstreams.groups=bench".to_owned()]),
     }
 }

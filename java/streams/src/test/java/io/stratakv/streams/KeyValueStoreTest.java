@@ -249,6 +249,13 @@ class KeyValueStoreTest {
         assertEquals(List.of("60000=1", "60000=2", "601000=3"), listed(windows.fetch(bytes("k"), 0, 700_000)));
         windows.close();
 
+        WindowStore<Bytes, byte[]> single =
+                StrataKvStores.window("single", Duration.ofMinutes(10), Duration.ofMinutes(1), false).get();
+        byte[] only = ByteBuffer.allocate(13).put(value("k")).putLong(601_000).putInt(0).array();
+        restore(single, List.of(Harness.changelogRecord(only, value("only"), 1)));
+        assertEquals("only", text(single.fetch(bytes("k"), 601_000)));
+        single.close();
+
         SessionStore<Bytes, byte[]> sessions = StrataKvStores.session("sessions", Duration.ofMinutes(10)).get();
         byte[] session = ByteBuffer.allocate(17).put(value("k")).putLong(70_000).putLong(60_000).array();
         restore(sessions, List.of(Harness.changelogRecord(session, value("s"), 1)));
