@@ -47,16 +47,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         [word] if word == "ycsb" => (false, true),
         _ => return Err(format!("cannot do this\n\n{USAGE}")),
     };
-    let missing = missing(&std::env::var_os("PATH").unwrap_or_default());
-    if !missing.is_empty() {
-        let reason = format!("the bindings need {}", missing.join(", "));
-        let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-        return if in_ci {
-            Err(format!("{reason}; with CI=true everything must run"))
-        } else {
-            println!("skipped: {reason}");
-            Ok(())
-        };
+    if without_tools("the bindings")? {
+        return Ok(());
     }
     // Together: each by itself has other features of what both depend on, and would be built anew
     // in turn.
@@ -67,6 +59,20 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     if ycsb { drivers(root) } else { Ok(()) }
 }
 
+/// Whether the tools are missing, which is said; in CI it is a failure.
+pub fn without_tools(what: &str) -> Result<bool, String> {
+    let missing = missing(&std::env::var_os("PATH").unwrap_or_default());
+    if missing.is_empty() {
+        return Ok(false);
+    }
+    let reason = format!("{what} need {}", missing.join(", "));
+    if std::env::var("CI").is_ok_and(|value| value == "true" || value == "1") {
+        return Err(format!("{reason}; with CI=true everything must run"));
+    }
+    println!("skipped: {reason}");
+    Ok(true)
+}
+
 /// Tools that are in no folder of the path.
 fn missing(path: &std::ffi::OsStr) -> Vec<String> {
     let is_there = |tool: &str| std::env::split_paths(path).any(|folder| folder.join(tool).is_file());
@@ -74,7 +80,8 @@ fn missing(path: &std::ffi::OsStr) -> Vec<String> {
     absent.map(|(tool, package)| format!("{tool} (Debian: {package})")).collect()
 }
 
-fn maven(root: &Path, project: &str) -> Command {
+/// Maven, quietly, on a project of the repository.
+pub fn maven(root: &Path, project: &str) -> Command {
     let mut maven = Command::new("mvn");
     maven.args(["-q", "-B", "-Dstyle.color=never", "-f"]).arg(root.join(project));
     maven
@@ -188,7 +195,7 @@ mod tests {
 
     #[test]
     fn versions_are_the_workspaces() {
-        for project in ["java/pom.xml", "java/ycsb/pom.xml"] {
+        for project in ["java/pom.xml", "java/ycsb/pom.xml", "java/streams/pom.xml"] {
             let pom = std::fs::read_to_string(crate::repository().join(project)).expect("the project is there");
             let version = pom.split("<version>").nth(1).and_then(|rest| rest.split('<').next());
             assert_eq!(version, Some(env!("CARGO_PKG_VERSION")), "the first version in {project} is its own");

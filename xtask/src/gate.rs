@@ -80,6 +80,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("Redis's own tests", &["redis-suite", "--servers", "slab,packed,hash,matrix,tier"]),
     Step::xtask("redis-py's own tests", &["redis-py-suite", "--servers", "packed"]),
     Step::xtask("the Python library", &["python"]),
+    Step::xtask("stores for Kafka Streams", &["streams"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
     Step::xtask("thread sanitizer", &["sanitize", "thread"]),
@@ -171,6 +172,7 @@ mod tests {
             "redis-suite",
             "redis-py-suite",
             "python",
+            "streams",
         ] {
             assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
         }

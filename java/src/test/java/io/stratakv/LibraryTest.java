@@ -4,9 +4,14 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.sun.jna.NativeLibrary;
+import java.io.IOException;
 import java.nio.ByteOrder;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 class LibraryTest {
     @Test
@@ -36,6 +41,27 @@ class LibraryTest {
             assertEquals(Path.of(given).toAbsolutePath().normalize(), Library.find(null).getFile().toPath().normalize());
         } finally {
             System.setProperty("java.library.path", before);
+        }
+    }
+
+    @Test
+    void theLibraryOfAJarIsUnpackedAndLeavesNothing(@TempDir Path temporary) throws IOException {
+        Path usual = Path.of(System.getProperty("java.io.tmpdir"));
+        long foldersBefore = unpackedFolders(usual);
+        Path given = Path.of(System.getProperty("stratakv.library"));
+        NativeLibrary loaded = Library.unpacked(given.toUri().toURL());
+        assertTrue(loaded.getFunction("stratakv_version") != null, "it is the library");
+        assertEquals(foldersBefore, unpackedFolders(usual), "what was unpacked is removed");
+        Error error = assertThrows(
+                UnsatisfiedLinkError.class, () -> Library.unpacked(temporary.resolve("absent.so").toUri().toURL()));
+        assertTrue(error.getMessage().contains("-Djava.io.tmpdir"), error.getMessage());
+        String resource = Library.resource();
+        assertTrue(resource.matches("/io/stratakv/native/linux-\\w+/libstratakv_c.so"), resource);
+    }
+
+    private static long unpackedFolders(Path temporary) throws IOException {
+        try (Stream<Path> files = Files.list(temporary)) {
+            return files.filter(file -> file.getFileName().toString().startsWith("stratakv-native")).count();
         }
     }
 }

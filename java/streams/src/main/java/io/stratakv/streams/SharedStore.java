@@ -1,0 +1,220 @@
+package io.stratakv.streams;
+
+import io.stratakv.Collection;
+import io.stratakv.Entry;
+import io.stratakv.Scan;
+import io.stratakv.Store;
+import io.stratakv.StrataKvException;
+import java.io.File;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Stream;
+import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The one StrataKV store of an application's state directory, shared by the stores of all its
+ * tasks. It is opened for the first task and closed after the last.
+ *
+ * <p>A task's store is a collection under a random name. A file in the directory that Kafka gives
+ * the task's store holds that name. Kafka wipes a task by deleting its directory: then the file is
+ * gone, the collection is nobody's, and it is dropped.
+ */
+final class SharedStore {
+    /** The store's directory, beside those of the tasks. Kafka leaves names of this form alone. */
+    static final String DIRECTORY = "stratakv";
+    private static final String NAME_FILE = "stratakv-collection";
+
+    private static final Logger LOG = LoggerFactory.getLogger(SharedStore.class);
+    private static final Map<Path, SharedStore> OPEN = new HashMap<>();
+
+    private final Path application;
+    private final StoreSettings settings;
+    private final Store store;
+    private final AtomicLong bufferedBytes = new AtomicLong();
+    private final CachedStats stats;
+    private int users;
+
+    private SharedStore(Path application, StoreSettings settings, Store store) {
+        this.application = application;
+        this.settings = settings;
+        this.store = store;
+        this.stats = new CachedStats(store);
+    }
+
+    /** The store of an application's directory, opened if it is not. */
+    static SharedStore acquire(File applicationDirectory, StoreSettings settings) {
+        Path application = applicationDirectory.toPath().toAbsolutePath().normalize();
+        synchronized (OPEN) {
+            SharedStore shared = OPEN.get(application);
+            if (shared == null) {
+                shared = new SharedStore(application, settings, open(application.resolve(DIRECTORY), settings));
+                shared.dropOrphans();
+                OPEN.put(application, shared);
+            }
+            shared.users++;
+            return shared;
+        }
+    }
+
+    /** Ends one use; the last one closes the store. */
+    void release() {
+        synchronized (OPEN) {
+            users--;
+            if (users == 0) {
+                OPEN.remove(application);
+                store.close();
+            }
+        }
+    }
+
+    private static Store open(Path directory, StoreSettings settings) {
+        try {
+            Files.createDirectories(directory);
+            return Store.open(directory, settings.options());
+        } catch (StrataKvException error) {
+            if (error.kind() != StrataKvException.Kind.CORRUPT) {
+                throw new ProcessorStateException("cannot open the StrataKV store in " + directory, error);
+            }
+            LOG.warn(
+                    "The StrataKV store in {} is damaged. It is deleted, and every task restores its state from its "
+                            + "changelog.",
+                    directory, error);
+        } catch (IOException error) {
+            throw new ProcessorStateException("cannot make the directory " + directory, error);
+        }
+        try {
+            delete(directory);
+            Files.createDirectories(directory);
+            return Store.open(directory, settings.options());
+        } catch (IOException | StrataKvException error) {
+            throw new ProcessorStateException(
+                    "cannot replace the damaged StrataKV store in " + directory + ": delete that directory", error);
+        }
+    }
+
+    static void delete(Path directory) throws IOException {
+        try (Stream<Path> files = Files.walk(directory)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    Store store() {
+        return store;
+    }
+
+    StoreSettings settings() {
+        return settings;
+    }
+
+    CachedStats stats() {
+        return stats;
+    }
+
+    /** Bytes of uncommitted writes of all tasks. */
+    AtomicLong bufferedBytes() {
+        return bufferedBytes;
+    }
+
+    /** A task's collection, and the name under which it may be dropped. */
+    record Named(String name, Collection collection) {}
+
+    /** The collection of a task's store, made if Kafka has wiped it or never had it. */
+    Named collectionOf(File storeDirectory) {
+        Path file = storeDirectory.toPath().resolve(NAME_FILE);
+        try {
+            Optional<String> name = nameIn(file);
+            Optional<Collection> found = name.flatMap(store::existingCollection);
+            return found.isPresent() ? new Named(name.orElseThrow(), found.get()) : make(storeDirectory, file);
+        } catch (IOException error) {
+            throw new ProcessorStateException("cannot read or write " + file, error);
+        }
+    }
+
+    /** Drops a task's collection and makes an empty one in its place. */
+    Named replace(File storeDirectory, Named old) {
+        Path file = storeDirectory.toPath().resolve(NAME_FILE);
+        try {
+            old.collection().close();
+            Files.deleteIfExists(file);
+            drop(old.name());
+            return make(storeDirectory, file);
+        } catch (IOException error) {
+            throw new ProcessorStateException("cannot write " + file, error);
+        }
+    }
+
+    private Named make(File storeDirectory, Path file) throws IOException {
+        String name = UUID.randomUUID().toString();
+        String path = application.relativize(file.toAbsolutePath().normalize()).toString();
+        dropNamed(path);
+        // The catalogue first: a crash in between leaves a name without a file, which is dropped.
+        store.put(name, path);
+        Collection collection = store.collection(name);
+        Files.createDirectories(storeDirectory.toPath());
+        Path written = file.resolveSibling(NAME_FILE + ".new");
+        Files.writeString(written, name);
+        Files.move(written, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+        return new Named(name, collection);
+    }
+
+    private static Optional<String> nameIn(Path file) throws IOException {
+        return Files.isRegularFile(file) ? Optional.of(Files.readString(file).trim()) : Optional.empty();
+    }
+
+    private Map<String, String> catalogue() {
+        Map<String, String> catalogue = new HashMap<>();
+        try (Scan scan = store.scan()) {
+            for (Entry entry : scan) {
+                catalogue.put(entry.keyText(), entry.record().text());
+            }
+        }
+        return catalogue;
+    }
+
+    /** Drops what an earlier life of the same task's store has left. */
+    private void dropNamed(String path) {
+        catalogue().forEach((name, owner) -> {
+            if (owner.equals(path)) {
+                drop(name);
+            }
+        });
+    }
+
+    /** Drops collections whose task Kafka has wiped. */
+    private void dropOrphans() {
+        Set<String> orphans = new HashSet<>();
+        catalogue().forEach((name, owner) -> {
+            try {
+                if (!nameIn(application.resolve(owner)).equals(Optional.of(name))) {
+                    orphans.add(name);
+                }
+            } catch (IOException error) {
+                LOG.warn("Cannot read {}: its state is kept.", owner, error);
+            }
+        });
+        orphans.forEach(this::drop);
+        if (!orphans.isEmpty()) {
+            LOG.info("Dropped the state of {} stores whose tasks were wiped.", orphans.size());
+        }
+    }
+
+    private void drop(String name) {
+        store.dropCollection(name);
+        store.delete(name);
+    }
+}

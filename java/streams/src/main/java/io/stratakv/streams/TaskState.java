@@ -1,0 +1,297 @@
+package io.stratakv.streams;
+
+import io.stratakv.Collection;
+import io.stratakv.Record;
+import io.stratakv.Scan;
+import io.stratakv.ScanOptions;
+import io.stratakv.Snapshot;
+import io.stratakv.StrataKvException;
+import io.stratakv.WriteBatch;
+import java.io.File;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.NavigableMap;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.streams.query.Position;
+
+/**
+ * The records of one task's store: a collection of the shared store, and the writes since the last
+ * commit in a buffer over it. A commit writes the buffer and the changelog offsets as one batch.
+ *
+ * <p>The task's thread writes and commits. Other threads may read: interactive queries do.
+ */
+final class TaskState implements AutoCloseable {
+    private static final int COUNTED_EXACTLY_MAX = 1000;
+
+    private final SharedStore shared;
+    private final Damage damage;
+    private final ReentrantReadWriteLock commits = new ReentrantReadWriteLock();
+    private final Set<MergedScan> scans = ConcurrentHashMap.newKeySet();
+    private final List<byte[][]> droppedRanges = new ArrayList<>();
+    private final Collection collection;
+    private final StoreFacts facts;
+    private final Position position;
+    private final CommitCounts counts = new CommitCounts();
+
+    private volatile WriteBuffer buffer = new WriteBuffer();
+    private Thread owner = Thread.currentThread();
+    private boolean isRestoring;
+    private long streamTime;
+
+    /** Makes an exception of an error of the store. */
+    interface Damage {
+        RuntimeException exception(String what, StrataKvException error);
+    }
+
+    private TaskState(SharedStore shared, Collection collection, StoreFacts facts, Damage damage) {
+        this.shared = shared;
+        this.collection = collection;
+        this.facts = facts;
+        this.damage = damage;
+        this.position = facts.position().copy();
+        this.streamTime = facts.streamTime();
+    }
+
+    /** Opens the state of the store that lies in a directory, and the shared store if need be. */
+    static TaskState open(File storeDirectory, StoreSettings settings, Damage damage) {
+        SharedStore shared = SharedStore.acquire(storeDirectory.getParentFile().getParentFile(), settings);
+        try {
+            SharedStore.Named named = shared.collectionOf(storeDirectory);
+            StoreFacts facts = StoreFacts.read(named.collection());
+            if (facts.isPartial()) {
+                // The process died between two parts of a commit that was too long for one batch.
+                named = shared.replace(storeDirectory, named);
+                facts = StoreFacts.read(named.collection());
+            }
+            return new TaskState(shared, named.collection(), facts, damage);
+        } catch (StrataKvException error) {
+            shared.release();
+            throw damage.exception("cannot open", error);
+        } catch (RuntimeException error) {
+            shared.release();
+            throw error;
+        }
+    }
+
+    Long committedOffset(TopicPartition partition) {
+        return facts.offset(partition);
+    }
+
+    Position position() {
+        return position;
+    }
+
+    /** The latest time of a record that was put; -1 if none was. */
+    long streamTime() {
+        return streamTime;
+    }
+
+    void observe(long time) {
+        streamTime = Math.max(streamTime, time);
+    }
+
+    CommitCounts counts() {
+        return counts;
+    }
+
+    SharedStore shared() {
+        return shared;
+    }
+
+    long bufferedBytes() {
+        return buffer.bytes();
+    }
+
+    byte[] get(byte[] key) {
+        byte[] buffered = buffer.get(key);
+        if (buffered != null) {
+            return buffered == WriteBuffer.DELETED ? null : buffered;
+        }
+        try {
+            Optional<Record> record = collection.get(key);
+            return record.isPresent() ? record.get().value() : null;
+        } catch (StrataKvException error) {
+            throw damage.exception("cannot read a record", error);
+        }
+    }
+
+    /** Buffers a write of the task; a null value deletes. */
+    void put(byte[] key, byte[] value) {
+        isRestoring = false;
+        write(key, value);
+    }
+
+    /** Buffers a record of the changelog. */
+    void restore(byte[] key, byte[] value) {
+        isRestoring = true;
+        write(key, value);
+    }
+
+    /** Deletes a record that nobody may ask for any more; as much restoring as it was before. */
+    void drop(byte[] key) {
+        write(key, null);
+    }
+
+    private void write(byte[] key, byte[] value) {
+        owner = Thread.currentThread();
+        long total = shared.bufferedBytes().addAndGet(buffer.put(key, value));
+        StoreSettings settings = shared.settings();
+        if (buffer.bytes() >= settings.batchBytesMax() || total > settings.bufferBytes()) {
+            relieve();
+        }
+    }
+
+    /**
+     * Writes the buffer before its commit, as memory ends. What a crash leaves then is not what was
+     * committed. That matters only with exactly-once processing, and not while restoring, which the
+     * changelog repeats: then the state is marked, and dropped by the next opening.
+     */
+    private void relieve() {
+        boolean isPart = shared.settings().isExactlyOnce() && !isRestoring;
+        writeBuffer(batch -> {
+            if (isPart) {
+                facts.beginPart(batch, collection);
+            }
+        });
+        if (isPart) {
+            facts.begunPart();
+        }
+        counts.spilled();
+    }
+
+    /** Drops a range of keys with the next commit. Readers must not look there any more. */
+    void dropRange(byte[] from, byte[] to) {
+        shared.bufferedBytes().addAndGet(-buffer.removeRange(from, to));
+        droppedRanges.add(new byte[][] {from, to});
+    }
+
+    /** Writes what is buffered, and the offsets it belongs to, as one batch. */
+    void commit(Map<TopicPartition, Long> offsets) {
+        if (buffer.isEmpty() && facts.isAt(offsets, position, streamTime)) {
+            return;
+        }
+        Position reached = position.copy();
+        long time = streamTime;
+        writeBuffer(batch -> facts.write(batch, collection, offsets, reached, time));
+        facts.written(offsets, reached, time);
+        dropRanges();
+    }
+
+    private interface Addition {
+        void addTo(WriteBatch batch);
+    }
+
+    private void writeBuffer(Addition facts) {
+        long bytes = buffer.bytes();
+        long begun = System.nanoTime();
+        try (WriteBatch batch = new WriteBatch()) {
+            for (Map.Entry<byte[], byte[]> write : buffer.range(null, null).entrySet()) {
+                if (write.getValue() == WriteBuffer.DELETED) {
+                    batch.delete(collection, write.getKey());
+                } else {
+                    batch.put(collection, write.getKey(), write.getValue());
+                }
+            }
+            facts.addTo(batch);
+            commits.writeLock().lock();
+            try {
+                shared.store().write(batch);
+                buffer = new WriteBuffer();
+            } finally {
+                commits.writeLock().unlock();
+            }
+        } catch (StrataKvException error) {
+            throw damage.exception("cannot commit", error);
+        }
+        shared.bufferedBytes().addAndGet(-bytes);
+        counts.committed(bytes, System.nanoTime() - begun);
+    }
+
+    private void dropRanges() {
+        try {
+            for (byte[][] range : droppedRanges) {
+                collection.deleteRange(range[0], range[1]);
+            }
+            droppedRanges.clear();
+        } catch (StrataKvException error) {
+            throw damage.exception("cannot drop expired records", error);
+        }
+    }
+
+    /** Records of keys from one up to another; null is no bound. To be closed. */
+    MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+        ScanOptions options = ScanOptions.all();
+        options = from == null ? options : options.from(from);
+        options = to == null ? options : options.to(to);
+        options = isForward ? options : options.reverse();
+        try {
+            MergedScan scan = Thread.currentThread() == owner
+                    ? ownScan(from, to, options, isForward)
+                    : snapshotScan(from, to, options, isForward);
+            scans.add(scan);
+            return scan;
+        } catch (StrataKvException error) {
+            throw damage.exception("cannot scan", error);
+        }
+    }
+
+    /** For the task's thread, which alone writes: it needs no snapshot. */
+    private MergedScan ownScan(byte[] from, byte[] to, ScanOptions options, boolean isForward) {
+        Scan committed = collection.scan(options);
+        return new MergedScan(ordered(buffer.range(from, to), isForward), committed, () -> {}, isForward, scans::remove);
+    }
+
+    /** For queries of other threads: one moment, between two commits. */
+    private MergedScan snapshotScan(byte[] from, byte[] to, ScanOptions options, boolean isForward) {
+        commits.readLock().lock();
+        try {
+            NavigableMap<byte[], byte[]> writes = buffer.copyOfRange(from, to);
+            Snapshot snapshot = shared.store().snapshot();
+            Scan committed = snapshot.scan(collection, options);
+            return new MergedScan(ordered(writes, isForward), committed, snapshot, isForward, scans::remove);
+        } finally {
+            commits.readLock().unlock();
+        }
+    }
+
+    private static Iterator<Map.Entry<byte[], byte[]>> ordered(
+            NavigableMap<byte[], byte[]> writes, boolean isForward) {
+        return (isForward ? writes : writes.descendingMap()).entrySet().iterator();
+    }
+
+    /** How many records there are. Exact while few are buffered. */
+    long count() {
+        try {
+            long count = collection.count() - facts.count();
+            NavigableMap<byte[], byte[]> writes = buffer.range(null, null);
+            boolean looksUp = writes.size() <= COUNTED_EXACTLY_MAX;
+            for (Map.Entry<byte[], byte[]> write : writes.entrySet()) {
+                boolean isThere = looksUp && collection.get(write.getKey()).isPresent();
+                boolean isDelete = write.getValue() == WriteBuffer.DELETED;
+                if (isDelete && isThere) {
+                    count--;
+                } else if (!isDelete && !isThere) {
+                    count++;
+                }
+            }
+            return Math.max(0, count);
+        } catch (StrataKvException error) {
+            throw damage.exception("cannot count", error);
+        }
+    }
+
+    /** Forgets what was not committed: Kafka commits before an orderly end. */
+    @Override
+    public void close() {
+        shared.bufferedBytes().addAndGet(-buffer.bytes());
+        List.copyOf(scans).forEach(MergedScan::close);
+        collection.close();
+        shared.release();
+    }
+}

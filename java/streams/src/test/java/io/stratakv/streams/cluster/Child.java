@@ -1,0 +1,78 @@
+package io.stratakv.streams.cluster;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/** A process with an instance of the application, which tests may kill. */
+final class Child implements AutoCloseable {
+    private final Process process;
+    private final List<String> lines = new CopyOnWriteArrayList<>();
+
+    private Child(Process process) {
+        this.process = process;
+        Thread reader = new Thread(this::read);
+        reader.setDaemon(true);
+        reader.start();
+    }
+
+    static Child start(Class<?> program, Map<String, String> configuration) throws IOException {
+        List<String> command = new ArrayList<>(List.of(
+                Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx512m",
+                "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+                "-Dstratakv.library=" + System.getProperty("stratakv.library"),
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classPath(), program.getName()));
+        configuration.forEach((name, value) -> command.add(name + "=" + value));
+        return new Child(new ProcessBuilder(command).redirectErrorStream(true).start());
+    }
+
+    private static String classPath() throws IOException {
+        return "target/classes:target/test-classes:" + Files.readString(Path.of("target/classpath")).trim();
+    }
+
+    private void read() {
+        try (BufferedReader reader =
+                new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))) {
+            for (String line = reader.readLine(); line != null; line = reader.readLine()) {
+                lines.add(line);
+            }
+        } catch (IOException ended) {
+            lines.add("the output ended: " + ended);
+        }
+    }
+
+    List<String> lines() {
+        return List.copyOf(lines);
+    }
+
+    boolean hasSaid(String line) {
+        return lines.contains(line);
+    }
+
+    boolean isAlive() {
+        return process.isAlive();
+    }
+
+    /** As {@code kill -9}: no code of the process runs any more. */
+    void kill() throws InterruptedException {
+        process.destroyForcibly().waitFor();
+    }
+
+    /** As {@code kill}: the application closes in order. */
+    void end() throws InterruptedException {
+        process.destroy();
+        process.waitFor();
+    }
+
+    @Override
+    public void close() {
+        process.destroyForcibly();
+    }
+}
