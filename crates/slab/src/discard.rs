@@ -19,8 +19,9 @@ use crate::requests::IoPurpose;
 use crate::shard::IndexedShard;
 use crate::space::{Extent, SEGMENT_PAGES, offset};
 
-/// What a file system says that makes no holes.
-const EOPNOTSUPP: i32 = 95;
+/// What a file system says that makes no holes, or a sandbox that lets nobody ask for them: EPERM,
+/// ENODEV, EINVAL, ENOSYS, EOPNOTSUPP.
+const UNSUPPORTED: [i32; 5] = [1, 19, 22, 38, 95];
 /// Extents that one writing of the superblocks tells of.
 const CLAIMED_AT_ONCE: u64 = 16;
 /// After a failure nothing is discarded for so long.
@@ -43,14 +44,15 @@ pub(crate) struct Discards {
 }
 
 impl Discards {
-    /// As the superblock has it.
-    pub(crate) fn new(told_from: u32) -> Discards {
+    /// The superblock is written again before the first discard: it says how far all is durable, of
+    /// which the pages may be the only other witnesses.
+    pub(crate) fn new() -> Discards {
         Discards {
             claimed: VecDeque::new(),
             in_flight: None,
             spare_since: None,
             next_at: Mono(0),
-            told_from,
+            told_from: 0,
             is_unsupported: false,
         }
     }
@@ -58,11 +60,6 @@ impl Discards {
     /// Whether an extent is being discarded, or about to be.
     pub(crate) fn is_busy(&self, extent: Extent) -> bool {
         self.in_flight == Some(extent) || self.claimed.contains(&extent)
-    }
-
-    /// Space is needed: no more extents are chosen for now.
-    pub(crate) fn give_way(&mut self) {
-        self.spare_since = None;
     }
 }
 
@@ -91,6 +88,14 @@ impl<P: Placement> IndexedShard<P> {
         }
     }
 
+    /// Space is needed: what was only chosen stays, and nothing more is chosen for now.
+    pub(crate) fn stop_discards(&mut self) {
+        self.volume.discards.spare_since = None;
+        for extent in std::mem::take(&mut self.volume.discards.claimed) {
+            self.space.not_discarded(extent);
+        }
+    }
+
     /// Chooses extents, if most of the volume has been free for a while.
     fn claim(&mut self, pace: DiscardPace, effects: &mut Effects) {
         let now = effects.now().mono;
@@ -103,7 +108,7 @@ impl<P: Placement> IndexedShard<P> {
         let mut extents = 0;
         while extents < CLAIMED_AT_ONCE
             && P::has_spare_extents(self)
-            && self.is_mostly_free()
+            && self.is_mostly_free(unit, pace)
             && let Some(extent) = self.space.take_to_discard(unit)
         {
             extents += 1;
@@ -125,10 +130,10 @@ impl<P: Placement> IndexedShard<P> {
         self.volume.discards.next_at = Mono(now.0.saturating_add(pace.after_ns.max(takes_ns)));
     }
 
-    /// Half of what the file has would do.
-    fn is_mostly_free(&self) -> bool {
+    /// Half of what the file has would do, and without so many pages it keeps what it is to keep.
+    fn is_mostly_free(&self, pages: u32, pace: DiscardPace) -> bool {
         let (used, held) = P::use_of_space(self);
-        used.saturating_mul(2) < held
+        used.saturating_mul(2) < held && held.saturating_sub(pages.into()) >= pace.kept_bytes / PAGE_BYTES as u64
     }
 
     /// Since when most of the volume is free, if it is.
@@ -175,18 +180,15 @@ impl<P: Placement> IndexedShard<P> {
     pub(crate) fn discard_done(&mut self, result: Result<(), IoFault>, effects: &mut Effects) {
         let Some(extent) = self.volume.discards.in_flight.take() else { return };
         effects.more();
-        match result {
-            Ok(()) => {}
-            Err(IoFault::Os(EOPNOTSUPP)) => {
+        if let Err(fault) = result {
+            tracing::debug!(%fault, shard = self.config.shard, "free pages could not be given to the file system");
+            self.stop_discards();
+            self.volume.discards.next_at = Mono(effects.now().mono.0.saturating_add(RETRY_NS));
+            if matches!(fault, IoFault::Os(number) if UNSUPPORTED.contains(&number)) {
                 self.volume.discards.is_unsupported = true;
-                let claimed = std::mem::take(&mut self.volume.discards.claimed);
-                claimed.into_iter().chain([extent]).for_each(|extent| self.space.refilled(extent));
+                self.space.not_discarded(extent);
             }
-            // It may be a hole in part: it is zero-written before it is used.
-            Err(fault) => {
-                tracing::debug!(%fault, shard = self.config.shard, "free pages could not be given to the file system");
-                self.volume.discards.next_at = Mono(effects.now().mono.0.saturating_add(RETRY_NS));
-            }
+            // Else it may be a hole in part: it is zero-written before it is used.
         }
     }
 }

@@ -2,8 +2,7 @@
 //! records.
 //!
 //! Growth is zero-written in 1 MiB steps and flushed, then recorded in both superblocks, and only
-//! then used. Pages that were discarded (`discard.rs`) come first: they are zero-written and
-//! flushed, and known to the superblocks already.
+//! then used. Pages that were discarded (`discard.rs`) come first, and go the same way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -65,7 +64,7 @@ pub(crate) struct Volume {
     /// A write waits for this many pages.
     wanted: u32,
     /// Growth failed; not tried again before this.
-    failed_until: Option<Mono>,
+    pub(crate) failed_until: Option<Mono>,
     /// A write was refused for want of space, and none has found some since.
     pub(crate) is_full: bool,
     zeroes: Option<Arc<Block>>,
@@ -85,7 +84,7 @@ impl Volume {
             failed_until: None,
             is_full: false,
             zeroes: None,
-            discards: Discards::new(superblock.discarded_from),
+            discards: Discards::new(),
         }
     }
 }
@@ -112,7 +111,6 @@ impl<P: Placement> IndexedShard<P> {
         let failed = self.volume.failed_until.is_some_and(|until| effects.now().mono < until);
         let may_grow = self.capacity_pages() > self.space.total() || self.space.discarded_pages() > 0;
         if growing || (!failed && may_grow) {
-            self.volume.discards.give_way();
             self.volume.wanted = self.volume.wanted.max(pages);
             return Wait::Space.into();
         }
@@ -173,7 +171,7 @@ impl<P: Placement> IndexedShard<P> {
             self.volume.step = GrowthState::Flushing;
         }
         // A closing shard grows only for writes it has accepted.
-        let ahead = P::wants_growth(self) && self.health.is_open();
+        let ahead = P::wants_growth(self) && (self.health.is_open() || P::lacks_promised_pages(self));
         if self.volume.step != GrowthState::Idle || !(ahead || self.volume.wanted > 0) {
             return;
         }
@@ -183,10 +181,12 @@ impl<P: Placement> IndexedShard<P> {
         let (total, held) = (self.space.total(), self.space.held());
         let step = STEPS.into_iter().rev().find(|step| *step <= held).unwrap_or(STEPS[0]);
         let wanted = self.volume.wanted + self.reserve_pages();
-        self.volume.discards.give_way();
+        self.stop_discards();
         if self.space.discarded_pages() > 0 {
-            // No more than half as much again: else the rest would be discarded once more.
-            let refilled = wanted.max(step.min(held / 2));
+            // No more than half as much again: else the rest would be discarded once more. After a
+            // failure one extent: some may have their space, though not all.
+            let has_failed = self.volume.failed_until.is_some();
+            let refilled = if has_failed { 1 } else { wanted.max(step.min(held / 2)) };
             let discards = &self.volume.discards;
             let refilling = self.space.take_to_refill(refilled, |extent| discards.is_busy(extent));
             // Else the last of them are just being discarded: their end brings a tick.
@@ -218,10 +218,15 @@ impl<P: Placement> IndexedShard<P> {
     }
 
     /// Has the superblocks say that pages from this one on may have been discarded; unless growth
-    /// is under way: then its end brings a tick.
+    /// is under way: then its end brings a tick; or has just failed.
     pub(crate) fn tell_of_discards(&mut self, from: u32, effects: &mut Effects) {
+        if let Some(until) = self.volume.failed_until.filter(|until| effects.now().mono < *until) {
+            return effects.wake_at(until);
+        }
         if self.volume.step == GrowthState::Idle {
-            self.volume.superblock.discarded_from = from;
+            // Those of an earlier opening are there still.
+            let before = Some(self.volume.superblock.discarded_from).filter(|from| *from > 0);
+            self.volume.superblock.discarded_from = before.map_or(from, |before| before.min(from));
             self.volume.to = self.space.total();
             self.volume.step = GrowthState::Zeroed;
             effects.more();
@@ -290,15 +295,11 @@ impl<P: Placement> IndexedShard<P> {
                 }
             }
             GrowthState::Flushing => match result {
-                Ok(()) if !self.volume.refilling.is_empty() => {
-                    self.volume.zeroes = None;
-                    for extent in std::mem::take(&mut self.volume.refilling) {
-                        self.space.refilled(extent);
-                    }
-                    self.growth_succeeded(effects);
-                }
                 Ok(()) => {
                     self.volume.zeroes = None;
+                    if !self.volume.refilling.is_empty() {
+                        self.volume.superblock.discarded_from = self.space.discarded_from();
+                    }
                     self.write_superblock(0, effects);
                 }
                 // What else this flush should have covered is not known.
@@ -316,6 +317,9 @@ impl<P: Placement> IndexedShard<P> {
                     self.volume.discards.told_from = self.volume.superblock.discarded_from;
                     if self.space.total() < self.volume.to {
                         self.space.extend(self.volume.to);
+                    }
+                    for extent in std::mem::take(&mut self.volume.refilling) {
+                        self.space.refilled(extent);
                     }
                     if has_grown {
                         P::extended(self);

@@ -139,9 +139,7 @@ impl<P: Placement> IndexedShard<P> {
                 self.volume.superblock.clean = true;
                 self.volume.superblock.durable = self.groups.counter;
                 self.volume.superblock.digest = P::digest(self);
-                if self.space.discarded_pages() == 0 {
-                    self.volume.superblock.discarded_from = 0;
-                }
+                self.volume.superblock.discarded_from = self.space.discarded_from();
                 Closing::Superblock(0)
             }
             Closing::Superblock(0) => Closing::Superblock(1),

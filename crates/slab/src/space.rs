@@ -203,16 +203,26 @@ impl Space {
         taken
     }
 
-    /// Pages that were to be zero-written are not.
+    /// Pages that were to be zero-written are not: others are tried before them.
     pub(crate) fn not_refilled(&mut self, extents: Vec<Extent>) {
-        self.discarded.extents.extend(extents);
+        self.discarded.extents.splice(..0, extents);
     }
 
-    /// Pages that were discarded, or were to be, are the file's again: free.
+    /// Pages that were taken to be refilled are the file's again: free.
     pub(crate) fn refilled(&mut self, extent: Extent) {
-        self.discarded.extents.retain(|other| *other != extent);
         self.discarded.pages -= extent.pages;
         self.release(extent);
+    }
+
+    /// Pages that were to be discarded stay: free.
+    pub(crate) fn not_discarded(&mut self, extent: Extent) {
+        self.discarded.extents.retain(|other| *other != extent);
+        self.refilled(extent);
+    }
+
+    /// The first of all pages that are discarded, or are about to be; 0: none are.
+    pub(crate) fn discarded_from(&self) -> u32 {
+        self.discarded.extents.iter().map(|extent| extent.first).min().unwrap_or(0)
     }
 
     /// Free pages.

@@ -97,3 +97,10 @@ fn space_of_large_values_goes_back_in_place() {
 fn space_of_deleted_records_goes_back_packed() {
     shrinks_and_grows(Shape { placement: Placement::Packed, records: 40_000, value_bytes: 1000, kept_each: 100 });
 }
+
+/// So much stays that the deletes themselves do not pay for cleaning it, and there are so many
+/// tombstones that the cleaner has begun for their sake.
+#[test]
+fn space_of_an_idle_log_goes_back() {
+    shrinks_and_grows(Shape { placement: Placement::Packed, records: 40_000, value_bytes: 1000, kept_each: 9 });
+}

@@ -206,8 +206,8 @@ impl<P: Placement> IndexedShard<P> {
         let Some(prepare_record) = self.batches.prepare_records.get_mut(&id) else { return };
         if prepare_record.recovered {
             prepare_record.state = State::Prepared;
-            // What it needs is free: nothing else has been written since. If it is not, it is asked
-            // for when it is applied.
+            // What it needs is free: nothing else has been written since. If it is not, as it may
+            // have been discarded, it is asked for when it is applied.
             let _ = self.reserve(id, effects);
             return self.show_when_committed(id);
         }

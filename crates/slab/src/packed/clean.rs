@@ -51,8 +51,9 @@ pub(crate) struct Cleaner {
 struct Condensing {
     /// The next victim is for that.
     is_due: bool,
-    /// Victims since it was begun, or since users appended a segment.
+    /// Victims since it was begun, or since users appended a segment; and how many there may be.
     victims: u32,
+    victims_max: u32,
     /// What users had appended then.
     user_bytes: u64,
 }
@@ -149,8 +150,8 @@ impl Packed {
         }
         // A closing shard moves only what stands in the way of its last writes.
         let needed = self.health.is_open() || !self.placement.queue.is_empty();
-        let many = !urgent && self.tombstones_are_many();
         let condenses = std::mem::take(&mut self.placement.cleaner.condensing.is_due);
+        let many = !urgent && !condenses && self.tombstones_are_many();
         if !needed || !(urgent || many || condenses) || (spare > LOW && self.growth_comes_first()) {
             return;
         }
@@ -164,8 +165,7 @@ impl Packed {
         // What an earlier victim left is overwritten by what is read, or not looked at.
         bytes.resize(segment.end as usize * PAGE_BYTES, 0);
         let reader = SegmentReader::new(number, segment.generation, bytes);
-        self.placement.cleaner.victim =
-            Some(Victim { reader, fruitful: false, is_condensed: condenses && !(urgent || many) });
+        self.placement.cleaner.victim = Some(Victim { reader, fruitful: false, is_condensed: condenses });
         self.read_victim(effects);
     }
 
@@ -174,27 +174,32 @@ impl Packed {
     /// give nothing; and each is cleaned twice at most for what users append of a segment.
     pub(crate) fn condense(&mut self) -> bool {
         let (user_bytes, segment_bytes) = (self.placement.counters.user_bytes, self.placement.segments.bytes());
-        if let Some(victim) = &self.placement.cleaner.victim {
-            // What users append pays for another one.
-            if !victim.is_condensed {
+        let used = self.placement.segments.used();
+        let condensing = &mut self.placement.cleaner.condensing;
+        if condensing.victims_max == 0 || user_bytes - condensing.user_bytes >= u64::from(segment_bytes) {
+            *condensing = Condensing { user_bytes, victims_max: 2 * used, ..Condensing::default() };
+        }
+        let may_begin = condensing.victims < condensing.victims_max;
+        let is_under_way = self.placement.cleaner.victim.as_ref().is_some_and(|victim| victim.is_condensed);
+        if !is_under_way {
+            if !may_begin || self.placement.cleaner.victim.is_none() && !self.pays_to_condense() {
                 return false;
             }
-        } else {
-            let condensing = &mut self.placement.cleaner.condensing;
-            if user_bytes - condensing.user_bytes >= u64::from(segment_bytes) {
-                *condensing = Condensing { user_bytes, ..Condensing::default() };
+            self.placement.cleaner.condensing.victims += 1;
+            match &mut self.placement.cleaner.victim {
+                // Users' writes would have paid for it, but none come, perhaps.
+                Some(victim) => victim.is_condensed = true,
+                None => self.placement.cleaner.condensing.is_due = true,
             }
-            let emptiest = self.placement.segments.emptiest(self.groups.applied());
-            let live = emptiest.map(|number| u64::from(self.placement.segments.get(number).live));
-            let pays = live.is_some_and(|live| (live + WASTED_BYTES) * 2 <= u64::from(segment_bytes));
-            if !pays || condensing.victims > 2 * self.placement.segments.used() {
-                return false;
-            }
-            condensing.victims += 1;
-            condensing.is_due = true;
         }
         self.placement.cleaner.credit += u64::from(super::commit::BATCH_PAGES) * PAGE_BYTES as u64;
         true
+    }
+
+    fn pays_to_condense(&self) -> bool {
+        let emptiest = self.placement.segments.emptiest(self.groups.applied());
+        let live = emptiest.map(|number| u64::from(self.placement.segments.get(number).live));
+        live.is_some_and(|live| (live + WASTED_BYTES) * 2 <= u64::from(self.placement.segments.bytes()))
     }
 
     /// Whether the volume grows instead.

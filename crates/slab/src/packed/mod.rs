@@ -484,7 +484,9 @@ impl Placement for Log {
     }
 
     fn condenses(shard: &mut Packed) -> bool {
-        shard.condense()
+        // It makes whole segments of pieces, and no more segments.
+        let whole = shard.space.whole_segments();
+        whole <= shard.spare_high() + SPARE_SEGMENTS && shard.condense()
     }
 
     fn extended(shard: &mut Packed) {

@@ -69,6 +69,7 @@ impl Packed {
     pub(crate) fn use_of_space(&self) -> (u64, u64) {
         let segments = &self.placement.segments;
         let alive = segments.live_bytes() + self.placement.queue_bytes + self.placement.large.record_bytes();
+        let alive = alive + self.batches.reserved_bytes();
         (alive / PAGE_BYTES as u64 + self.blobs.pages, u64::from(self.space.held()))
     }
 
