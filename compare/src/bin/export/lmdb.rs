@@ -10,7 +10,7 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
 use crate::lines::Lines;
 
 /// Named databases that can be open at once: the one asked for, and one that is looked for.
-const DATABASES_MAX: u32 = 1024;
+const DATABASES_MAX: u32 = 65_536;
 /// What LMDB keeps of a named database in the main one.
 const NAMED_BYTES: usize = 48;
 
@@ -64,7 +64,9 @@ fn read_from<W: Write>(
 
 /// Whether a record of the main database is the root of a named one.
 fn is_named(env: &Env<WithTls>, transaction: &RoTxn<'_>, key: &[u8], value: &[u8]) -> bool {
-    let name = std::str::from_utf8(key).ok().filter(|_| value.len() == NAMED_BYTES);
+    // A name has no zero byte: the library would panic.
+    let may_be_name = value.len() == NAMED_BYTES && !key.contains(&0);
+    let name = std::str::from_utf8(key).ok().filter(|_| may_be_name);
     let opened: Option<Database<Bytes, Bytes>> =
         name.and_then(|name| env.open_database(transaction, Some(name)).ok().flatten());
     opened.is_some()
@@ -86,6 +88,7 @@ mod tests {
         main.put(&mut transaction, b"k", b"v").unwrap();
         // It is as long as the root of a database.
         main.put(&mut transaction, b"long", &[b'x'; NAMED_BYTES]).unwrap();
+        main.put(&mut transaction, b"zero\0", &[b'x'; NAMED_BYTES]).unwrap();
         other.put(&mut transaction, b"o", b"1").unwrap();
         transaction.commit().unwrap();
         env.prepare_for_closing().wait();
@@ -97,8 +100,8 @@ mod tests {
             (String::from_utf8(out).unwrap(), report)
         };
         let (text, report) = exported(None);
-        assert!(text.lines().count() == 2 && text.contains("\"k\"") && text.contains("\"long\""), "{text}");
-        assert!(report.contains("2 records") && report.contains("--database other"), "{report}");
+        assert!(text.lines().count() == 3 && text.contains("\"k\"") && text.contains("\"long\""), "{text}");
+        assert!(report.contains("3 records") && report.contains("--database other"), "{report}");
         assert_eq!(exported(Some("other")).0, "{\"key\":\"o\",\"value\":\"1\"}\n");
         let why = read(&folder, Some("absent"), &mut Lines::new(Vec::new())).unwrap_err();
         assert!(why.contains("no database `absent`"), "{why}");

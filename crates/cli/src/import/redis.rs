@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use stratakv::limits::VALUE_BYTES_MAX;
+use stratakv::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_base::quantity::format_count;
 
 use super::rdb::{TOO_LARGE, TOO_LONG};
@@ -29,6 +29,7 @@ const ELEMENT_BYTES: u64 = 64;
 /// [`PARTS_TO_SPARE`]: a cursor passes empty places of a table too.
 const PARTS_FACTOR: u64 = 64;
 const PARTS_TO_SPARE: u64 = 1_000;
+const LONG_KEY: &str = "keys have at most 65,535 bytes";
 const CHANGED: &str = "they got another type while they were read";
 const ENDLESS: &str = "they grew as fast as they were read";
 
@@ -156,7 +157,13 @@ impl Redis {
         loop {
             let reply = self.client.expect(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT])?;
             let (next, mut keys) = page(&reply).ok_or_else(|| self.client.unexpected_reply(&reply))?;
-            keys.retain(|key| key.starts_with(&self.prefix));
+            keys.retain(|key| {
+                let is_long = key.len() > KEY_BYTES_MAX;
+                if is_long {
+                    target.tally().add(Reason::Unsupported, LONG_KEY, key);
+                }
+                !is_long && key.starts_with(&self.prefix)
+            });
             let found = self.look_at(keys, target)?;
             let mut rest = &found[..];
             while !rest.is_empty() {
@@ -320,7 +327,8 @@ impl Redis {
         let mut items = Vec::new();
         let mut cursor = b"0".to_vec();
         let room = &mut Room::of_value();
-        let parts_max = (one.length / PART).saturating_mul(PARTS_FACTOR).saturating_add(PARTS_TO_SPARE);
+        let parts_max =
+            (one.length.min(u32::MAX.into()) / PART).saturating_mul(PARTS_FACTOR).saturating_add(PARTS_TO_SPARE);
         for part in 0..parts_max {
             let (first, last) = (part * PART, (part + 1) * PART - 1);
             let (first, last, count) = (first.to_string(), last.to_string(), PART.to_string());

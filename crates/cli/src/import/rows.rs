@@ -1,6 +1,7 @@
 //! Rows of a CSV file, whose first line names the columns.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::put::{expiry_in, parse_ttl};
 /// A column besides those that `dump --format csv` writes: seconds to live, or a time such as `5m`.
 const TTL: &str = "ttl";
 
+/// A longer first line names no columns.
+const HEAD_BYTES_MAX: u64 = 1 << 20;
 /// A longer row is none: a value of 64 MiB in base64, and as much to spare.
 const ROW_BYTES_MAX: u64 = 192 << 20;
 
@@ -77,7 +80,7 @@ impl Read for RowBytes {
         let left = self.left.get();
         if left == 0 {
             return Err(io::Error::other(format!(
-                "a row has more than {} MiB: a quote is left open, in this line or before",
+                "a row has more than {} MiB (the first one: 1 MiB): is a quote left open, in this line or before?",
                 ROW_BYTES_MAX >> 20
             )));
         }
@@ -107,7 +110,7 @@ impl CsvRows {
     /// # Errors
     /// It cannot be read, lacks a column, or has one that would be passed over.
     pub(super) fn new(file: Box<dyn BufRead>, name: &str, arguments: &CsvArguments) -> Result<CsvRows, Failure> {
-        let row_left = Rc::new(Cell::new(ROW_BYTES_MAX));
+        let row_left = Rc::new(Cell::new(HEAD_BYTES_MAX));
         let mut reader = ReaderBuilder::new().from_reader(RowBytes { file, left: Rc::clone(&row_left) });
         let head = reader.byte_headers().map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
         let columns: Vec<String> = head.iter().map(|column| String::from_utf8_lossy(column).into_owned()).collect();
@@ -118,8 +121,8 @@ impl CsvRows {
         let (key, value) = (place(key_column), place(value_column));
         let wrong =
             |why: String| Err(Failure::usage(format!("{name}: {why}; its columns are: {}", columns.join(", "))));
-        let twice = |(place, column): &(usize, &String)| columns[..*place].contains(column);
-        if let Some((_, column)) = columns.iter().enumerate().find(twice) {
+        let mut known = HashSet::with_capacity(columns.len());
+        if let Some(column) = columns.iter().find(|column| !known.insert(column.as_str())) {
             return wrong(format!("there are two columns `{column}`, and one would be left out: rename one of them"));
         }
         let is_dump = form == RowForm::Value && place("key_base64").is_some() && place("value_base64").is_some();

@@ -144,6 +144,10 @@ impl<S: Read + Write> RespClient<S> {
     fn part(&mut self, depth: usize, room: &mut Room) -> Result<RespReply, Failure> {
         let line = self.line()?;
         let Some((sort, rest)) = line.split_first() else { return Err(self.no_resp(&line)) };
+        // As text an error may be three times as long.
+        if matches!(sort, b'+' | b'-') && !room.takes(3 * rest.len() as u64) {
+            return Ok(RespReply::TooLarge);
+        }
         match sort {
             b'+' => Ok(RespReply::Status(rest.to_vec())),
             b'-' => Ok(RespReply::Error(String::from_utf8_lossy(rest).into_owned())),
@@ -170,8 +174,9 @@ impl<S: Read + Write> RespClient<S> {
         let mut items = Vec::new();
         for _ in 0..count {
             let item = self.part(depth, room)?;
-            // A string has taken its room.
-            if matches!(item, RespReply::Bytes(Some(_))) || room.takes(0) {
+            // What has bytes has taken its room.
+            let has_room = matches!(item, RespReply::Bytes(Some(_)) | RespReply::Status(_) | RespReply::Error(_));
+            if has_room || room.takes(0) {
                 items.push(item);
             }
             if room.is_exceeded() {

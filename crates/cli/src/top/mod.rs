@@ -6,7 +6,7 @@ mod sample;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
@@ -128,7 +128,8 @@ where
             Ok(Ok(sample)) => (earlier, now, trouble) = (now, sample, None),
             // It may come back: a restart takes a moment.
             Ok(Err(failure)) => trouble = Some(failure.message),
-            Err(_) => {}
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => trouble = Some("nobody asks it any more: start top again".to_owned()),
         }
         let shown = Shown { address, interval: Interval::between(&earlier, &now), trouble: trouble.as_deref() };
         let drawn = terminal.draw(|frame| view::draw(frame, &shown)).map(drop);

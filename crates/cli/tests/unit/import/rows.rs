@@ -81,5 +81,5 @@ fn a_quote_left_open_does_not_take_the_rest_of_the_file() {
     rows.row_bytes_max = 100_000;
     assert!(rows.next().unwrap().unwrap().parsed.is_ok());
     let why = rows.next().map(drop).unwrap_err().message;
-    assert!(why.contains("line 3") && why.contains("a quote is left open"), "{why}");
+    assert!(why.contains("line 3") && why.contains("is a quote left open"), "{why}");
 }

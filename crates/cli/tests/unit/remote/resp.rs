@@ -73,6 +73,8 @@ fn a_reply_without_room_is_passed_and_the_next_one_is_understood() {
         elements(b"$-1\r\n"),
         elements(b":1\r\n"),
         elements(b"*0\r\n"),
+        elements(b"+a status of some length\r\n"),
+        elements(b"-ERR an error of some length\r\n"),
         [&b"$5000\r\n"[..], &[b'x'; 5000], b"\r\n+NEXT\r\n"].concat(),
     ] {
         let mut client = RespClient::over("there:1", Peer(Cursor::new(said)));
