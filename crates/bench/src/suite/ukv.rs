@@ -1,5 +1,5 @@
-//! What was measured of UKV: gets and sets of a memcache server by length of values, with records in
-//! memory and with most of them on the SSD.
+//! What was measured of UKV: gets and sets of a memcache server by length of values, with records
+//! in memory and with most of them on the SSD.
 //!
 //! Who calls it starts the servers; this loads them, and measures from outside.
 
