@@ -52,8 +52,8 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Has the commit built into the program: reports of benchmarks name it. Of a folder that is none of
-/// git's it is not known.
+/// Has the commit built into the program: reports of benchmarks name it. Of a folder that is none
+/// of git's it is not known.
 pub fn tell_commit(root: &Path, cargo: &mut Command) {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;

@@ -1,7 +1,7 @@
-//! `cargo xtask report-page`: a report of benchmarks in a real browser (Chromium, without a window).
-//! Short runs are measured, two placements side by side. The page is looked at light, dark, as it is
-//! printed, and at the width of a phone. `--screenshot FILE` keeps what it looks like.
-//! `--of FILE.html` looks at a report that is there, and measures nothing.
+//! `cargo xtask report-page`: a report of benchmarks in a real browser (Chromium, without a
+//! window). Short runs are measured, two placements side by side. The page is looked at light,
+//! dark, as it is printed, and at the width of a phone. `--screenshot FILE` keeps what it looks
+//! like. `--of FILE.html` looks at a report that is there, and measures nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

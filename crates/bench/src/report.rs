@@ -190,7 +190,8 @@ impl Report {
         is_seen.then(|| written / self.user_write_bytes_per_operation)
     }
 
-    /// Whether a server did the work: then processor time and bytes of this process are its client's.
+    /// Whether a server did the work: then processor time and bytes of this process are its
+    /// client's.
     pub fn is_of_server(&self) -> bool {
         self.target.contains("://")
     }

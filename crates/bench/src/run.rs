@@ -163,8 +163,8 @@ fn run_with(way: &dyn Way, options: &RunOptions, generator: &Generator) -> Resul
     Ok(report)
 }
 
-/// What the process uses, and what the store says it has written to its volumes, from the end of the warm-up until nothing is counted any more. Ends early
-/// when all clients have.
+/// What the process uses, and what the store says it has written to its volumes, from the end of
+/// the warm-up until nothing is counted any more. Ends early when all clients have.
 fn usage_while_counted(
     options: &RunOptions,
     store: Option<&Store>,

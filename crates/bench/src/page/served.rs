@@ -277,6 +277,7 @@ fn facts(report: &UkvReport) -> DataTable {
 fn notes(report: &UkvReport) -> Vec<String> {
     let mut notes = report.notes.clone();
     notes.extend((report.environment.build == "debug").then(|| DEBUG_BUILD.to_owned()));
+    notes.extend(report.left_out.iter().map(|why| format!("Left out: {why}.")));
     // Near a whole processor the generator is what binds.
     if report.served.iter().any(|one| one.wire.generator_cpu > 0.9) {
         notes.push("In some runs the load generator used a whole processor (generator CPU near 100 %): there it was what bound.".into());

@@ -1,5 +1,5 @@
-//! What was measured of UKV: gets and sets of a memcache server by length of values, with records in
-//! memory and with most of them on the SSD.
+//! What was measured of UKV: gets and sets of a memcache server by length of values, with records
+//! in memory and with most of them on the SSD.
 //!
 //! Who calls it starts the servers; this loads them, and measures from outside.
 
@@ -203,6 +203,9 @@ pub struct UkvReport {
     pub conditions: Vec<(String, String)>,
     /// What a reader must know.
     pub notes: Vec<String>,
+    /// What could not be measured, and why.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     /// Every run, in their order.
     pub served: Vec<ServedReport>,
 }
@@ -256,10 +259,11 @@ pub fn length(bytes: usize) -> String {
     }
 }
 
-/// Runs the suite: each server in turn, round by round. `watch` is told of each run.
+/// Runs the suite: each server in turn, round by round. `watch` is told of each run. A server that
+/// ends or answers wrongly is left out of its round, and the report says so.
 ///
 /// # Errors
-/// A server cannot be started or ends, an answer is none, or a value is not its record's.
+/// Nothing at all could be measured.
 pub fn run_ukv(
     options: &UkvOptions,
     servers: &[Box<dyn ServerUnderTest>],
@@ -279,15 +283,21 @@ pub fn run_ukv(
             for value_bytes in &options.value_sizes {
                 for server in servers.iter().filter(|server| server.is_for(*case)) {
                     let run = UkvRun { options, case: *case, value_bytes: *value_bytes, round };
-                    for served in run.measure(server.as_ref())? {
-                        watch(&served);
-                        report.served.push(served);
+                    match run.measure(server.as_ref()) {
+                        Ok(all) => {
+                            all.iter().for_each(watch);
+                            report.served.extend(all);
+                        }
+                        Err(error) => report.left_out.push(run.words(server.name(), &error)),
                     }
                 }
             }
         }
     }
-    Ok(report)
+    match report.left_out.first().filter(|_| report.served.is_empty()) {
+        Some(why) => Err(BenchError::Wrong(format!("nothing could be measured: {why}"))),
+        None => Ok(report),
+    }
 }
 
 fn conditions(options: &UkvOptions) -> Vec<(String, String)> {
@@ -321,9 +331,16 @@ struct UkvRun<'a> {
 }
 
 impl UkvRun<'_> {
+    fn words(&self, server: &str, error: &BenchError) -> String {
+        let (case, length) = (self.case.name(), length(self.value_bytes));
+        format!("{server}, {case}, {length} values, round {}: {error}", self.round)
+    }
+
     fn measure(&self, server: &dyn ServerUnderTest) -> Result<Vec<ServedReport>, BenchError> {
         let running = server.start(self.case)?;
-        let at_once = (LOAD_BYTES_MAX / self.value_bytes.max(1)).max(1);
+        // More would be more than a server has for its clients.
+        let bytes_max = LOAD_BYTES_MAX.min((self.options.memory_bytes / 16) as usize);
+        let at_once = (bytes_max / self.value_bytes.max(1)).max(1);
         let pipeline = LOAD_PIPELINE.min(at_once);
         self.wire(running.as_ref(), ((at_once / pipeline).clamp(1, LOAD_CONNECTIONS), pipeline), Work::Load)?;
         UkvMix::ALL.into_iter().map(|mix| self.one(server.name(), running.as_ref(), mix)).collect()

@@ -24,6 +24,9 @@ impl ServerUnderTest for Keeping {
 
     fn start(&self, _: UkvCase) -> Result<Box<dyn RunningServer>, BenchError> {
         self.started.set(self.started.get() + 1);
+        if self.name == "broken" {
+            return Err(BenchError::Wrong("it does not start".into()));
+        }
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let records = std::sync::Arc::new(std::sync::Mutex::new(HashMap::new()));
@@ -125,6 +128,21 @@ fn every_server_is_measured_in_its_cases_with_every_mix_in_every_round() {
     let text = serde_json::to_string(&report).expect("JSON");
     let again: UkvReport = serde_json::from_str(&text).expect("the same");
     assert_eq!((again.served.len(), again.conditions, again.environment), (36, report.conditions, report.environment));
+}
+
+/// One failure after minutes of others must not cost what they measured.
+#[test]
+fn a_server_that_fails_is_left_out_and_named() {
+    let server = |name| Box::new(Keeping { name, started: Cell::new(0) }) as Box<dyn ServerUnderTest>;
+    let place = tempfile::tempdir().expect("a directory");
+    let options = UkvOptions { cases: vec![UkvCase::Memory], value_sizes: vec![100], rounds: 1, ..options() };
+    let report = run_ukv(&options, &[server("broken"), server("keeping")], place.path(), &|_| {}).expect("a run");
+    assert_eq!(report.served.len(), 3);
+    assert_eq!(report.left_out, ["broken, memory, 100 B values, round 1: it does not start"]);
+    let page = crate::page::of_served(&report, &["keeping"]).expect("a page");
+    assert!(page.notes.iter().any(|note| note.starts_with("Left out: broken")), "{:?}", page.notes);
+    let nothing = run_ukv(&options, &[server("broken")], place.path(), &|_| {}).expect_err("nothing").to_string();
+    assert!(nothing.contains("nothing could be measured: broken"), "{nothing}");
 }
 
 #[test]

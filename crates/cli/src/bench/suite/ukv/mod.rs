@@ -128,9 +128,12 @@ pub(super) fn run(ukv: &Ukv, output: &mut Output) -> Result<(), Failure> {
     if let Some(path) = json {
         write_json(path, &report)?;
     }
-    match html {
-        Some(path) => write(path, page::of_served(&report, &OURS)),
-        None => Ok(()),
+    if let Some(path) = html {
+        write(path, page::of_served(&report, &OURS))?;
+    }
+    match &report.left_out[..] {
+        [] => Ok(()),
+        all => Err(Failure::failed(format!("left out, since it could not be measured: {}", all.join("; ")))),
     }
 }
 
