@@ -31,6 +31,7 @@ import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.query.Position;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -146,8 +147,10 @@ class DslTest {
         properties.put("statestore.cache.max.bytes", 0);
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), properties)) {
             driver.createInputTopic("input", new StringSerializer(), new StringSerializer()).pipeInput("a", "A", 5L);
-            assertEquals(
-                    Position.emptyPosition().withComponent("input", 0, 0), driver.getStateStore("names").getPosition());
+            StateStore store = isVersioned
+                    ? driver.getVersionedKeyValueStore("names")
+                    : driver.getTimestampedKeyValueStore("names");
+            assertEquals(Position.emptyPosition().withComponent("input", 0, 0), store.getPosition());
             if (isVersioned) {
                 assertEquals("A", driver.<String, String>getVersionedKeyValueStore("names").get("a").value());
             } else {
