@@ -83,7 +83,7 @@ final class SharedStore {
     private static Store open(Path directory, StoreSettings settings) {
         try {
             Files.createDirectories(directory);
-            return Store.open(directory, settings.options());
+            return openOrMake(directory, settings);
         } catch (StrataKvException error) {
             if (error.kind() != StrataKvException.Kind.CORRUPT) {
                 throw new ProcessorStateException("cannot open the StrataKV store in " + directory, error);
@@ -98,10 +98,22 @@ final class SharedStore {
         try {
             delete(directory);
             Files.createDirectories(directory);
-            return Store.open(directory, settings.options());
+            return openOrMake(directory, settings);
         } catch (IOException | StrataKvException error) {
             throw new ProcessorStateException(
                     "cannot replace the damaged StrataKV store in " + directory + ": delete that directory", error);
+        }
+    }
+
+    /** A store that is there keeps the region it was made with. */
+    private static Store openOrMake(Path directory, StoreSettings settings) {
+        try {
+            return Store.open(directory, settings.optionsOfExisting());
+        } catch (StrataKvException error) {
+            if (error.kind() != StrataKvException.Kind.NOT_FOUND) {
+                throw error;
+            }
+            return Store.open(directory, settings.options());
         }
     }
 

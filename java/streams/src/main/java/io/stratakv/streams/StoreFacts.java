@@ -13,8 +13,8 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.query.Position;
 
@@ -29,7 +29,7 @@ final class StoreFacts {
     private static final byte[] PARTIAL = fact("partial");
     private static final String OFFSET = "offset ";
 
-    private final Map<TopicPartition, Long> offsets = new HashMap<>();
+    private final Map<TopicPartition, Long> offsets = new ConcurrentHashMap<>();
     private Position position = Position.emptyPosition();
     private long streamTime = -1;
     private boolean isPartial;

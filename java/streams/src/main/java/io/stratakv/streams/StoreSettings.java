@@ -28,6 +28,8 @@ record StoreSettings(long memoryBytes, long bufferBytes, Durability durability, 
     /** A batch is at once in the region's log and in a row; a quarter leaves room for others. */
     private static final long BATCHES_IN_REGION = 4;
     private static final long BATCH_BYTES_MAX = 32 * MIB;
+    /** Less is not worth a batch of its own when the buffers are full. */
+    private static final long WORTH_WRITING_BYTES = 64 << 10;
 
     static StoreSettings of(Map<String, Object> configuration) {
         long memory = bytes(
@@ -51,6 +53,11 @@ record StoreSettings(long memoryBytes, long bufferBytes, Durability durability, 
         return Math.min(BATCH_BYTES_MAX, regionBytes() / BATCHES_IN_REGION);
     }
 
+    /** Whether a store must write its buffer before its commit, by its own bytes and all stores'. */
+    boolean isFull(long ownBytes, long allBytes) {
+        return ownBytes >= batchBytesMax() || (allBytes > bufferBytes && ownBytes >= WORTH_WRITING_BYTES);
+    }
+
     Options options() {
         return Options.builder()
                 .engine(Engine.MATRIX)
@@ -59,6 +66,11 @@ record StoreSettings(long memoryBytes, long bufferBytes, Durability durability, 
                 .memoryBytes(memoryBytes - regionBytes())
                 .shards(1)
                 .build();
+    }
+
+    /** Of a store that is there: what can change. */
+    Options optionsOfExisting() {
+        return Options.builder().create(false).memoryBytes(memoryBytes - regionBytes()).build();
     }
 
     private static Durability durability(Map<String, Object> configuration) {

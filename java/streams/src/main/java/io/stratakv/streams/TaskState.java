@@ -40,9 +40,9 @@ final class TaskState implements AutoCloseable {
     private final CommitCounts counts = new CommitCounts();
 
     private volatile WriteBuffer buffer = new WriteBuffer();
-    private Thread owner = Thread.currentThread();
+    private volatile Thread owner = Thread.currentThread();
     private boolean isRestoring;
-    private long streamTime;
+    private volatile long streamTime;
 
     /** Makes an exception of an error of the store. */
     interface Damage {
@@ -141,8 +141,7 @@ final class TaskState implements AutoCloseable {
     private void write(byte[] key, byte[] value) {
         owner = Thread.currentThread();
         long total = shared.bufferedBytes().addAndGet(buffer.put(key, value));
-        StoreSettings settings = shared.settings();
-        if (buffer.bytes() >= settings.batchBytesMax() || total > settings.bufferBytes()) {
+        if (shared.settings().isFull(buffer.bytes(), total)) {
             relieve();
         }
     }

@@ -31,6 +31,7 @@ import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.query.Position;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -65,6 +66,8 @@ class DslTest {
         input.outerJoin(other, (one, two) -> one + "+" + two,
                 JoinWindows.ofTimeDifferenceAndGrace(Duration.ofSeconds(30), Duration.ofMinutes(1))).to("joined");
         input.join(builder.table("other-table", Materialized.as("table")), (one, two) -> one + "/" + two).to("looked-up");
+        input.join(builder.globalTable("globals", Materialized.as("globals")), (key, value) -> key, (one, two) -> one + "!" + two)
+                .to("global");
         return builder.build();
     }
 
@@ -103,13 +106,15 @@ class DslTest {
             TestInputTopic<String, String> input = driver.createInputTopic("input", to, to);
             TestInputTopic<String, String> other = driver.createInputTopic("other", to, to);
             TestInputTopic<String, String> table = driver.createInputTopic("other-table", to, to);
+            TestInputTopic<String, String> globals = driver.createInputTopic("globals", to, to);
             long now = 0;
             for (int i = 0; i < RECORDS; i++) {
                 now += random.nextInt(20_000);
                 long at = Math.max(0, now - random.nextInt(200_000));
                 String key = "k" + random.nextInt(10);
-                switch (random.nextInt(6)) {
+                switch (random.nextInt(7)) {
                     case 0 -> other.pipeInput(key, "o" + i, at);
+                    case 2 -> globals.pipeInput(key, "g" + i, at);
                     case 1 -> table.pipeInput(key, random.nextInt(4) == 0 ? null : "t" + i, at);
                     default -> input.pipeInput(key, "i" + i, at);
                 }
@@ -118,7 +123,7 @@ class DslTest {
                 }
             }
             for (String topic : List.of(
-                    "counts", "windows", "closed", "sessions", "suppressed", "joined", "looked-up")) {
+                    "counts", "windows", "closed", "sessions", "suppressed", "joined", "looked-up", "global")) {
                 TestOutputTopic<String, String> output =
                         driver.createOutputTopic(topic, new StringDeserializer(), new StringDeserializer());
                 output.readRecordsToList().forEach(record ->
@@ -146,8 +151,10 @@ class DslTest {
         properties.put("statestore.cache.max.bytes", 0);
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), properties)) {
             driver.createInputTopic("input", new StringSerializer(), new StringSerializer()).pipeInput("a", "A", 5L);
-            assertEquals(
-                    Position.emptyPosition().withComponent("input", 0, 0), driver.getStateStore("names").getPosition());
+            StateStore store = isVersioned
+                    ? driver.getVersionedKeyValueStore("names")
+                    : driver.getTimestampedKeyValueStore("names");
+            assertEquals(Position.emptyPosition().withComponent("input", 0, 0), store.getPosition());
             if (isVersioned) {
                 assertEquals("A", driver.<String, String>getVersionedKeyValueStore("names").get("a").value());
             } else {

@@ -24,6 +24,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
@@ -169,6 +170,26 @@ class KeyValueStoreTest {
             bytes.seek(0);
             bytes.write(head);
         }
+    }
+
+    @Test
+    void theMemoryOfAStoreMayChange() {
+        Properties configuration = Harness.configuration(false);
+        configuration.put(StrataKvStores.MEMORY_BYTES_CONFIG, 128 << 20);
+        KeyValueStore<Bytes, byte[]> store =
+                Harness.open(StrataKvStores.keyValue("store").get(), folder, 0, configuration);
+        put(store, "a");
+        store.commit(Map.of(CHANGELOG, 1L));
+        store.close();
+        configuration.put(StrataKvStores.MEMORY_BYTES_CONFIG, "67108864");
+        store = Harness.open(StrataKvStores.keyValue("store").get(), folder, 0, configuration);
+        assertEquals(List.of("a=A"), listed(store.all()));
+        store.close();
+        configuration.put(StrataKvStores.MEMORY_BYTES_CONFIG, "64 MB");
+        Exception refused = assertThrows(
+                ConfigException.class,
+                () -> Harness.open(StrataKvStores.keyValue("store").get(), folder, 0, configuration));
+        assertTrue(refused.getMessage().contains("number of bytes"), refused.getMessage());
     }
 
     @Test

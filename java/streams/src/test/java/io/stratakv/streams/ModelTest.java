@@ -29,7 +29,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Random operations on each kind of store, beside one of Kafka's own; the answers are the same. */
 class ModelTest {
-    private static final int STEPS = 1500;
+    private static final int STEPS = 800;
     private static final TopicPartition CHANGELOG = new TopicPartition("changelog", 0);
 
     @TempDir

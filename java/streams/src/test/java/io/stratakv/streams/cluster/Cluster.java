@@ -44,6 +44,9 @@ final class Cluster {
                 .setConfigProp("offsets.topic.num.partitions", "2")
                 .setConfigProp("transaction.state.log.num.partitions", "2")
                 .setConfigProp("transaction.state.log.min.isr", "2")
+                // On a machine with much else to do a broker is late, not dead.
+                .setConfigProp("broker.session.timeout.ms", "60000")
+                .setConfigProp("replica.lag.time.max.ms", "60000")
                 .setConfigProp("group.initial.rebalance.delay.ms", "0")
                 .setConfigProp("group.min.session.timeout.ms", "1000")
                 .build();

@@ -18,21 +18,25 @@ public final class WordCount {
 
     /** Runs until the process ends. Arguments: the brokers, and the directory of the state. */
     public static void main(String[] arguments) {
+        KafkaStreams streams = new KafkaStreams(topology(), properties(arguments[0], arguments[1]));
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.start();
+    }
+
+    public static Properties properties(String brokers, String directory) {
         Properties properties = new Properties();
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
-        properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
-        properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
+        properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, brokers);
+        properties.put(StreamsConfig.STATE_DIR_CONFIG, directory);
         properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
         // So that commits reach the stores, whichever these are:
         properties.put(StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG, true);
         // The one line:
         properties.put("dsl.store.suppliers.class", "io.stratakv.streams.StrataKvDslStoreSuppliers");
-        KafkaStreams streams = new KafkaStreams(topology(), properties);
-        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
-        streams.start();
+        return properties;
     }
 
-    static Topology topology() {
+    public static Topology topology() {
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream("lines", Consumed.with(Serdes.String(), Serdes.String()))
                 .flatMapValues(line -> Arrays.asList(line.toLowerCase().split("\\W+")))
