@@ -171,7 +171,7 @@ impl<P: Placement> IndexedShard<P> {
             self.volume.step = GrowthState::Flushing;
         }
         // A closing shard grows only for writes it has accepted.
-        let ahead = P::wants_growth(self) && (self.health.is_open() || P::lacks_promised_pages(self));
+        let ahead = P::wants_growth(self) && (self.health.is_open() || P::lacks_reserved_pages(self));
         if self.volume.step != GrowthState::Idle || !(ahead || self.volume.wanted > 0) {
             return;
         }

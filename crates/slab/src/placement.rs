@@ -202,11 +202,11 @@ pub(crate) trait Placement: Debug + Send + Sized {
     }
     /// Whether the volume should grow ahead of need.
     fn wants_growth(shard: &IndexedShard<Self>) -> bool;
-    /// Whether what was accepted lacks pages that were promised to it.
-    fn lacks_promised_pages(_: &IndexedShard<Self>) -> bool {
+    /// Whether what was accepted lacks pages that were reserved for it.
+    fn lacks_reserved_pages(_: &IndexedShard<Self>) -> bool {
         false
     }
-    /// Pages that are in use or promised, or as many as what is alive would take, and those that
+    /// Pages that are in use or reserved, or as many as what is alive would take, and those that
     /// the file has.
     fn use_of_space(shard: &IndexedShard<Self>) -> (u64, u64);
     /// Whether an extent of free pages is more than is needed to turn round in.

@@ -352,11 +352,11 @@ impl Placement for InPlace {
 
     fn use_of_space(shard: &Slab) -> (u64, u64) {
         let held = shard.space.held();
-        let promised = shard.placement.unplaced_pages + shard.batches.reserved_pages() + shard.reserve_pages();
-        (u64::from(held - shard.space.free_pages()) + u64::from(promised), u64::from(held))
+        let reserved = shard.placement.unplaced_pages + shard.batches.reserved_pages() + shard.reserve_pages();
+        (u64::from(held - shard.space.free_pages()) + u64::from(reserved), u64::from(held))
     }
 
-    fn lacks_promised_pages(shard: &Slab) -> bool {
+    fn lacks_reserved_pages(shard: &Slab) -> bool {
         shard.placement.unplaced_pages > shard.space.free_pages()
     }
 
