@@ -21,8 +21,9 @@ import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 
 /**
- * Every call of Kafka's internal packages, which Kafka may change in any release: restoring with
+ * Calls of Kafka's internal packages, which Kafka may change in any release: restoring with
  * timestamps and headers, queries, the sensor of dropped records. Its own stores use the same.
+ * Metrics, segments and suppliers use some more where they need them.
  */
 final class KafkaInternals {
     private KafkaInternals() {}
