@@ -22,8 +22,8 @@ Then: mend it, and keep it (docs/testing.md, \"When a seed fails\").";
 const WORLDS: [(&str, &[&str], u64); 20] = [
     ("in_place", &["--placement", "in_place"], 1),
     ("packed", &["--placement", "packed"], 2),
-    ("discards", &["--placement", "in_place", "--discards", "yes"], 1),
-    ("discards_packed", &["--placement", "packed", "--discards", "yes"], 1),
+    ("discards", &["--placement", "in_place", "--discards", "yes"], 2),
+    ("discards_packed", &["--placement", "packed", "--discards", "yes"], 3),
     ("matrix", &["--engine", "matrix"], 3),
     ("nvme", &["--medium", "nvme"], 3),
     ("nvme_matrix", &["--medium", "nvme", "--engine", "matrix"], 1),

@@ -73,7 +73,9 @@ impl Ratio {
         }
         let (median, min, max) = (over.median / under.median, over.min / under.max, over.max / under.min);
         let rounds = ours.rounds.min(peer.rounds);
-        let (low, high) = if rounds > 1 { (min, max) } else { (median / (1.0 + EVEN), median * (1.0 + EVEN)) };
+        // Of one round nobody knows the spread; that of the other side is known.
+        let one_round = (min.min(median / (1.0 + EVEN)), max.max(median * (1.0 + EVEN)));
+        let (low, high) = if rounds > 1 { (min, max) } else { one_round };
         let standing = match () {
             () if low > 1.0 => Standing::Ahead,
             () if high < 1.0 => Standing::Behind,
@@ -113,6 +115,9 @@ mod tests {
         // One round of either is no spread.
         let few = Ratio::new(spread([103.0]), spread([100.0, 101.0, 102.0]), true).expect("a ratio");
         assert_eq!((few.standing, few.rounds), (Standing::Even, 1));
+        // Nor is it ahead of what its rounds overlap.
+        let wide = Ratio::new(spread([347.0, 572.0, 1496.0]), spread([423.0]), false).expect("a ratio");
+        assert_eq!(wide.standing, Standing::Even);
     }
 
     #[test]

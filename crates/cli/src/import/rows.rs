@@ -73,6 +73,8 @@ pub(crate) enum RowForm {
 struct RowBytes {
     file: Box<dyn BufRead>,
     left: Rc<Cell<u64>>,
+    /// A quote is open, if quotes come in pairs.
+    is_quoted: bool,
 }
 
 impl Read for RowBytes {
@@ -85,6 +87,12 @@ impl Read for RowBytes {
             )));
         }
         let read = self.file.read(buffer)?;
+        // Else the rest of the file would be one field, and nobody would know.
+        if read == 0 && self.is_quoted {
+            return Err(io::Error::other("the file ends behind a quote that is left open, in this line or before"));
+        }
+        let quotes = buffer.iter().take(read).filter(|byte| **byte == b'"').count();
+        self.is_quoted ^= quotes % 2 == 1;
         self.left.set(left.saturating_sub(read as u64));
         Ok(read)
     }
@@ -111,7 +119,8 @@ impl CsvRows {
     /// It cannot be read, lacks a column, or has one that would be passed over.
     pub(super) fn new(file: Box<dyn BufRead>, name: &str, arguments: &CsvArguments) -> Result<CsvRows, Failure> {
         let row_left = Rc::new(Cell::new(HEAD_BYTES_MAX));
-        let mut reader = ReaderBuilder::new().from_reader(RowBytes { file, left: Rc::clone(&row_left) });
+        let mut reader =
+            ReaderBuilder::new().from_reader(RowBytes { file, left: Rc::clone(&row_left), is_quoted: false });
         let head = reader.byte_headers().map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
         let columns: Vec<String> = head.iter().map(|column| String::from_utf8_lossy(column).into_owned()).collect();
         let place = |wanted: &str| columns.iter().position(|column| column == wanted);

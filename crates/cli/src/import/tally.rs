@@ -70,7 +70,7 @@ impl Tally {
             (0, 0) => None,
             (0, records) => Some(Failure::new(
                 Exit::Unsupported,
-                format!("missing from this import: {} that a store here cannot hold", format_count(records, "record")),
+                format!("missing from this import: {}, for the reasons above", format_count(records, "record")),
             )),
             (records, _) => Some(Failure::failed(format!(
                 "missing from this import: {} that could not be read; run it again, what is there is overwritten by the same",

@@ -320,7 +320,7 @@ impl<S: Read + Write> Client<S> {
                 format!("{server} does not know this command: is it an older stratakv?"),
             ),
             redis if redis.starts_with("-ERR") || redis.starts_with("-NOAUTH") => Failure::failed(format!(
-                "{server} is a port for Redis clients (--resp): name one of --memcache with --server"
+                "{server} is a port for Redis clients: name a port for memcache clients, or write redis://HOST:PORT where a command takes that"
             )),
             _ => self.unexpected_reply(&format!("`{}`", line.get(..80).unwrap_or(line).escape_ascii())),
         }

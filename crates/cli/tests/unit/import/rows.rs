@@ -75,6 +75,14 @@ fn columns_that_lack_or_would_be_lost_are_told() {
 }
 
 #[test]
+fn a_quote_left_open_at_the_end_is_told() {
+    let why =
+        rows("id,name\n7,Ada\n8,\"Bob\n9,Cy\n10,Dee\n", &["--key-column", "id", "--value-column", "name"]).unwrap_err();
+    assert!(why.contains("line 3") && why.contains("left open"), "{why}");
+    assert!(rows("key,value\na,\"say \"\"b\"\"\"\n", &[]).is_ok());
+}
+
+#[test]
 fn a_quote_left_open_does_not_take_the_rest_of_the_file() {
     let endless = io::Read::chain(&b"key,value\na,1\nb,\"2\nc"[..], io::repeat(b'x'));
     let mut rows = CsvRows::new(Box::new(io::BufReader::new(endless)), "file", &csv(&[])).map_err(|_| ()).unwrap();
