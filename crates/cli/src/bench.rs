@@ -198,7 +198,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
     let subject = &ycsb.subject;
     // What cannot be used is told before anything is measured.
-    let mut beside = ycsb.report.read_beside()?;
+    let beside = ycsb.report.read_beside()?;
     refuse_unwritable(subject.json.as_deref().into_iter().chain(ycsb.report.path()))?;
     let remote = matches!(ycsb.target, TargetKind::Memcache(_));
     if remote && ycsb.explain {
@@ -226,16 +226,11 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
         [one] => subject.write_json(one)?,
         all => subject.write_json(&all)?,
     }
-    let mut all: Vec<_> = rounds.into_iter().map(|report| (name_of(&report), true, report)).collect();
-    // What stands beside may be an earlier run of the same store.
-    let is_taken = |name: &String| all.iter().any(|(taken, ..)| taken == name);
-    beside.iter_mut().filter(|(name, ..)| is_taken(name)).for_each(|(name, ..)| name.push_str(" (beside)"));
-    all.append(&mut beside);
-    let title = format!("YCSB workload {}", all.first().map_or("", |(_, _, report)| &report.workload));
+    let ours: Vec<_> = rounds.into_iter().map(|report| (name_of(&report), true, report)).collect();
+    let title = format!("YCSB workload {}", ours.first().map_or("", |(_, _, report)| &report.workload));
     // KVell is what engine `slab` is made after.
-    let is_slab =
-        all.iter().any(|(_, is_ours, report)| *is_ours && report.store.as_ref().is_some_and(|of| of.engine == "slab"));
-    ycsb.report.write(&title, all, if is_slab { KVELL } else { &[] })
+    let is_slab = ours.iter().any(|(_, _, report)| report.store.as_ref().is_some_and(|of| of.engine == "slab"));
+    ycsb.report.write(&title, ours, beside, if is_slab { KVELL } else { &[] })
 }
 
 /// What a store is called in the report.

@@ -64,7 +64,7 @@ pub(crate) struct Volume {
     /// A write waits for this many pages.
     wanted: u32,
     /// Growth failed; not tried again before this.
-    pub(crate) failed_until: Option<Mono>,
+    failed_until: Option<Mono>,
     /// A write was refused for want of space, and none has found some since.
     pub(crate) is_full: bool,
     zeroes: Option<Arc<Block>>,
@@ -325,17 +325,13 @@ impl<P: Placement> IndexedShard<P> {
                         P::extended(self);
                         self.health.events.push(ShardEvent::Grew { usable_bytes });
                     }
-                    self.growth_succeeded(effects);
+                    self.volume.failed_until = None;
+                    self.volume.step = GrowthState::Idle;
+                    self.growth_ended(effects);
                 }
                 Err(fault) => self.growth_failed(fault, effects),
             },
         }
-    }
-
-    fn growth_succeeded(&mut self, effects: &mut Effects) {
-        self.volume.failed_until = None;
-        self.volume.step = GrowthState::Idle;
-        self.growth_ended(effects);
     }
 
     fn write_superblock(&mut self, slot: u64, effects: &mut Effects) {

@@ -47,9 +47,19 @@ impl ReportArguments {
         Ok(all)
     }
 
-    /// Writes the page of these runs, if one is wanted.
-    pub(super) fn write(&self, title: &str, all: Vec<NamedRun>, claims: &[RunClaim]) -> Result<(), Failure> {
+    /// Writes the page of these runs and of what stands beside, if one is wanted.
+    pub(super) fn write(
+        &self,
+        title: &str,
+        mut all: Vec<NamedRun>,
+        mut beside: Vec<NamedRun>,
+        claims: &[RunClaim],
+    ) -> Result<(), Failure> {
         let Some(path) = &self.report else { return Ok(()) };
+        // What stands beside may be an earlier run of the same store.
+        let is_taken = |name: &String| all.iter().any(|(taken, ..)| taken == name);
+        beside.iter_mut().filter(|(name, ..)| is_taken(name)).for_each(|(name, ..)| name.push_str(" (beside)"));
+        all.append(&mut beside);
         write(path, runs::of_runs(title, &runs::settings(all), claims))
     }
 }

@@ -479,14 +479,12 @@ impl Placement for Log {
     }
 
     fn has_spare_extents(shard: &Packed) -> bool {
-        let whole = shard.space.whole_segments();
-        whole > shard.spare_high() + SPARE_SEGMENTS && !shard.has_few_segments(whole - 1)
+        has_spare_segments(shard) && !shard.has_few_segments(shard.space.whole_segments() - 1)
     }
 
     fn condenses(shard: &mut Packed) -> bool {
         // It makes whole segments of pieces, and no more segments.
-        let whole = shard.space.whole_segments();
-        whole <= shard.spare_high() + SPARE_SEGMENTS && shard.condense()
+        !has_spare_segments(shard) && shard.condense()
     }
 
     fn extended(shard: &mut Packed) {
@@ -524,6 +522,11 @@ impl Placement for Log {
     fn statistics(&self, out: &mut Vec<Statistic>) {
         self.append_statistics(out);
     }
+}
+
+/// Whether more are free as a whole than keep the cleaner quiet.
+fn has_spare_segments(shard: &Packed) -> bool {
+    shard.space.whole_segments() > shard.spare_high() + SPARE_SEGMENTS
 }
 
 /// Longest record in a batch of this volume.

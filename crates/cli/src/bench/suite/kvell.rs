@@ -86,7 +86,7 @@ fn parse_length(text: &str) -> Result<usize, String> {
 
 pub(super) fn run(kvell: &Kvell, output: &mut Output) -> Result<(), Failure> {
     // What cannot be used is told before anything is measured.
-    let mut beside = kvell.report.read_beside()?;
+    let beside = kvell.report.read_beside()?;
     refuse_unwritable(kvell.json.as_deref().into_iter().chain(kvell.report.path()))?;
     let options = kvell.options()?;
     let ground = claim(&kvell.data)?;
@@ -101,11 +101,8 @@ pub(super) fn run(kvell: &Kvell, output: &mut Output) -> Result<(), Failure> {
     if let Some(path) = &kvell.json {
         write_json(path, &report)?;
     }
-    let is_taken = |name: &String| report.runs.iter().any(|run| run.store == *name);
-    beside.iter_mut().filter(|(name, ..)| is_taken(name)).for_each(|(name, ..)| name.push_str(" (beside)"));
-    let mut all: Vec<_> = report.runs.iter().map(|run| (run.store.clone(), true, run.report.clone())).collect();
-    all.append(&mut beside);
-    kvell.report.write("YCSB and the production mix, as KVell was measured", all, KVELL)
+    let ours = report.runs.iter().map(|run| (run.store.clone(), true, run.report.clone())).collect();
+    kvell.report.write("YCSB and the production mix, as KVell was measured", ours, beside, KVELL)
 }
 
 impl Kvell {
