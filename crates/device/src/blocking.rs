@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -73,6 +74,9 @@ enum Input {
     Accept,
     Recv(Vec<u8>),
 }
+
+/// What epoll may say at one look; more waits for the next.
+const EVENTS_AT_ONCE: usize = 256;
 
 const WAKER: u64 = u64::MAX;
 const FINISHED: u64 = u64::MAX - 1;
@@ -208,12 +212,13 @@ impl Blocking {
             tv_sec: timeout.as_secs() as _,
             tv_nsec: timeout.subsec_nanos() as _,
         });
-        let mut events = Vec::with_capacity(256);
+        let mut room = [MaybeUninit::uninit(); EVENTS_AT_ONCE];
         self.system_calls += 1;
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let events: &[epoll::Event] = match epoll::wait(&self.epoll, &mut room, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => &[],
             Err(errno) => return Err(errno.into()),
-        }
+        };
         let mut woken = false;
         for event in events {
             match event.data.u64() {

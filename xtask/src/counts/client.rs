@@ -2,6 +2,12 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+/// How long a client waits before it asks: a server that is asleep by then takes the same turns for
+/// each command, and one that is asked again meanwhile takes fewer, as time has it.
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,7 @@ impl Client {
     }
 
     fn send(&mut self, request: Vec<u8>) -> io::Result<()> {
+        thread::sleep(PAUSE);
         self.stream.get_mut().write_all(&request)
     }
 

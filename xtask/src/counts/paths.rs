@@ -80,7 +80,7 @@ pub const PATHS: &[CountedPath] = &[
         "what a cache larger than memory is for",
     )
     // A read goes to a thread of its own: how often the two find each other asleep is up to time.
-    .wider(&[(Count::Allocations, 0.06), (Count::SystemCalls, 0.35)]),
+    .wider(&[(Count::SystemCalls, 0.35)]),
     library(
         "slab in_place get from disk, 16 in flight",
         "in_place-get-cold",
@@ -121,27 +121,23 @@ pub const PATHS: &[CountedPath] = &[
         Service { options: SLAB, records: 1_000, value_bytes: 1_024, wish: Wish::Get, is_loaded_before: false },
         "a durable store behind the memcache protocol",
     )
-    // How many turns the server takes for a command depends on when its bytes come; with the
-    // servers that follow it is the same, but less.
-    .wider(&[(Count::Instructions, 0.05), (Count::SystemCalls, 0.3), (Count::Allocations, 0.12)]),
+    // How often the server and the threads of its shard find each other asleep is up to time.
+    .wider(&[(Count::SystemCalls, 0.3)]),
     server(
         "tier get",
         Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::Get, is_loaded_before: false },
         "the most frequent command to a cache",
-    )
-    .wider(&[(Count::SystemCalls, 0.15), (Count::Allocations, 0.05)]),
+    ),
     server(
         "tier meta get",
         Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::MetaGet, is_loaded_before: false },
         "the same by clients of today",
-    )
-    .wider(&[(Count::SystemCalls, 0.15), (Count::Allocations, 0.05)]),
+    ),
     server(
         "tier set",
         Service { options: TIER, records: 1_000, value_bytes: 1_024, wish: Wish::Set, is_loaded_before: false },
         "what fills a cache",
-    )
-    .wider(&[(Count::SystemCalls, 0.15), (Count::Allocations, 0.05)]),
+    ),
 ];
 
 /// The programs of one tree.
