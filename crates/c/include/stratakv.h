@@ -68,6 +68,16 @@ typedef struct stratakv_record {
     void *owner;          /* the library's */
 } stratakv_record;
 
+/* Pages: records one behind the other, for languages in which each call costs much. An entry is this, the key, the value, and zeros up to a multiple of 8 bytes. */
+typedef struct stratakv_entry {
+    uint64_t version;   /* 0 in a page that is written */
+    uint64_t expiry_ms; /* 0: never */
+    uint64_t value_len; /* STRATAKV_DELETED, in a page that is written: the key is removed, and no value follows */
+    uint32_t key_len;
+    uint32_t flags;
+} stratakv_entry;
+#define STRATAKV_DELETED UINT64_MAX
+
 /* Conditions of writes. */
 typedef enum stratakv_expect {
     STRATAKV_EXPECT_ANY = 0,
@@ -161,6 +171,8 @@ stratakv_status stratakv_collection_names(stratakv_store *store, char **json, ch
 
 /* Reads a record; STRATAKV_ABSENT, and a record that is all zero, if there is none. */
 stratakv_status stratakv_get(const stratakv_collection *collection, const void *key, size_t key_len, stratakv_record *record, char **message);
+/* The same. A value that is not empty and not longer than `room_len` is copied to `room`, where `record->value` points then; such a record needs no stratakv_record_free. */
+stratakv_status stratakv_get_into(const stratakv_collection *collection, const void *key, size_t key_len, void *room, size_t room_len, stratakv_record *record, char **message);
 /* Reads `count` records at once; their I/O overlaps. `value` is NULL where there is none. */
 stratakv_status stratakv_multi_get(const stratakv_collection *collection, size_t count, const void *const *keys, const size_t *key_lens, stratakv_record *records, char **message);
 /* Writes a record; returns when it is durable. STRATAKV_UNMET if its condition does not hold. `options` and `version` may be NULL. */
@@ -218,6 +230,9 @@ stratakv_status stratakv_scan_new(const stratakv_collection *collection, const s
 /* The next key and record; STRATAKV_ABSENT at the end. Both belong to the scan, until the next call. After an error the scan goes on behind the record that cannot be
  * read. `record` may be NULL. */
 stratakv_status stratakv_scan_next(stratakv_scan *scan, const uint8_t **key, size_t *key_len, stratakv_record *record, char **message);
+/* The next records as a page (stratakv_entry): as many as find room in `room_len` bytes; `*len` bytes of `*count` entries. STRATAKV_ABSENT at the end. Where not even the next
+ * one finds room, `*count` is 0 and `*len` is what it needs: call again with as much, or call stratakv_scan_next. After an error as stratakv_scan_next. */
+stratakv_status stratakv_scan_page(stratakv_scan *scan, void *room, size_t room_len, size_t *len, size_t *count, char **message);
 void stratakv_scan_free(stratakv_scan *scan);
 
 /* All collections as they are now. What writers replace keeps its space until it is freed. */
@@ -271,6 +286,8 @@ size_t stratakv_batch_count(const stratakv_batch *batch);
 stratakv_status stratakv_batch_put(stratakv_batch *batch, const stratakv_collection *collection, const void *key, size_t key_len, const void *value, size_t value_len, const stratakv_put_options *options, char **message);
 /* `expect` is a stratakv_expect. */
 stratakv_status stratakv_batch_delete(stratakv_batch *batch, const stratakv_collection *collection, const void *key, size_t key_len, uint32_t expect, uint64_t expect_version, char **message);
+/* Sets and removes the records of a page (stratakv_entry), all of them or, with STRATAKV_ERROR_USAGE, none. */
+stratakv_status stratakv_batch_page(stratakv_batch *batch, const stratakv_collection *collection, const void *page, size_t len, char **message);
 stratakv_status stratakv_batch_push(stratakv_batch *batch, const stratakv_list *list, int end, const void *value, size_t value_len, char **message);
 /* Makes all changes as one, and empties the batch whatever it returns. STRATAKV_UNMET, and nothing is done, if a condition does not hold. `version` may be NULL. */
 stratakv_status stratakv_write(stratakv_store *store, stratakv_batch *batch, uint64_t *version, char **message);

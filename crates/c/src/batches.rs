@@ -2,11 +2,12 @@
 
 use std::ffi::c_int;
 
-use stratakv::WriteBatch;
+use stratakv::{Expect, WriteBatch};
 
 use crate::arg::{self, Bytes, Out};
 use crate::collections::Collection;
 use crate::lists::{self, List, end};
+use crate::pages;
 use crate::records::{PutOptions, expectation, keyed, written};
 use crate::status::{Status, c_function};
 use crate::store::Store;
@@ -67,6 +68,26 @@ c_function! {
         let batch = &mut arg::handle_mut(batch, "batch")?.batch;
         let (collection, key) = keyed(collection, key, key_len)?;
         batch.delete_if(collection, key, expectation(expect, expect_version)?);
+        Ok(Status::Ok)
+    }
+}
+
+c_function! {
+    /// Sets and removes the records of a page.
+    fn stratakv_batch_page(
+        batch: Option<&mut Batch>,
+        collection: Option<&Collection>,
+        page: Bytes<'_>,
+        len: usize,
+    ) {
+        let batch = &mut arg::handle_mut(batch, "batch")?.batch;
+        let collection = &arg::handle(collection, "collection")?.records;
+        for change in pages::changes(page.take(len, "the page")?)? {
+            match change.value {
+                Some(value) => batch.put_with(collection, change.key, value, &change.options),
+                None => batch.delete_if(collection, change.key, Expect::Any),
+            };
+        }
         Ok(Status::Ok)
     }
 }

@@ -13,6 +13,7 @@ pub mod batches;
 pub mod collections;
 pub mod lists;
 pub mod opening;
+mod pages;
 pub mod record;
 pub mod records;
 pub mod scans;

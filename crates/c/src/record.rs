@@ -1,5 +1,6 @@
 //! `stratakv_record`: values that C reads in place.
 
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use bytes::Bytes;
@@ -27,6 +28,18 @@ impl Record {
     pub(crate) fn new(record: &stratakv::Record) -> Record {
         let value = record.to_bytes();
         Record { owner: Some(Box::new(value.clone())), ..Record::borrowed(&value, record) }
+    }
+
+    /// One whose value is copied to where the caller has room; that holds it if there is too
+    /// little.
+    pub(crate) fn in_room(record: &stratakv::Record, room: &mut [MaybeUninit<u8>]) -> Record {
+        let Some(room) = room.get_mut(..record.len()).filter(|room| !room.is_empty()) else {
+            return Record::new(record);
+        };
+        let value = record.to_bytes();
+        let value_len = value.len();
+        let value = room.write_copy_of_slice(&value).as_ptr();
+        Record { value, value_len, version: record.version, expiry_ms: record.expiry.0, flags: record.flags, owner: None }
     }
 
     /// One whose value belongs to somebody else.

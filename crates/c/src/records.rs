@@ -79,6 +79,27 @@ c_function! {
 }
 
 c_function! {
+    /// Reads a record whose value goes into the caller's room if it finds it there.
+    fn stratakv_get_into(
+        collection: Option<&Collection>,
+        key: Bytes<'_>,
+        key_len: usize,
+        room: arg::Room<'_, u8>,
+        room_len: usize,
+        record: Out<'_, Record>,
+    ) {
+        let out = arg::wanted(record, "record")?;
+        out.write(record::NONE);
+        let room = room.take(room_len, "the room for a value")?;
+        let (collection, key) = keyed(collection, key, key_len)?;
+        let found = collection.get(key)?;
+        let status = crate::status::found(found.is_some());
+        out.write(found.map_or(record::NONE, |found| Record::in_room(&found, room)));
+        Ok(status)
+    }
+}
+
+c_function! {
     /// Reads several records.
     fn stratakv_multi_get(
         collection: Option<&Collection>,

@@ -5,9 +5,10 @@ use std::ops::Bound;
 use crate::arg::{self, Bytes, Out};
 use crate::collections::Collection;
 use crate::lists::cleared;
+use crate::pages::Page;
 use crate::record::{self, Record};
 use crate::records::{answer, keyed};
-use crate::status::{Failure, Status, c_function};
+use crate::status::{Failure, Status, c_function, found};
 use crate::store::Store;
 
 /// `stratakv_scan_options`.
@@ -66,8 +67,32 @@ fn bound(key: Option<&[u8]>, is_included: bool) -> Bound<&[u8]> {
 /// `stratakv_scan`, with the key and value that it gave last.
 pub struct Scan {
     scan: stratakv::Scan,
+    /// What has been taken from the scan and was not given yet: it found no room in a page.
+    held: Option<Result<(bytes::Bytes, stratakv::Record), stratakv::Error>>,
     key: bytes::Bytes,
     value: bytes::Bytes,
+}
+
+impl Scan {
+    fn take(&mut self) -> Option<Result<(bytes::Bytes, stratakv::Record), stratakv::Error>> {
+        self.held.take().or_else(|| self.scan.next())
+    }
+
+    /// Fills a page; the bytes that the first record needs if it found no room there.
+    fn fill(&mut self, page: &mut Page<'_>) -> Result<Option<usize>, Failure> {
+        while let Some(next) = self.take() {
+            match next {
+                Ok((key, record)) if page.push(&key, &record) => {}
+                Err(error) if page.count() == 0 => return Err(error.into()),
+                next => {
+                    let needed = next.as_ref().ok().map(|(key, record)| Page::needed(key, record));
+                    self.held = Some(next);
+                    return Ok(needed.filter(|_| page.count() == 0));
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// `stratakv_snapshot`.
@@ -90,7 +115,7 @@ c_function! {
             Some(snapshot) => snapshot.snapshot.scan(collection, options),
             None => collection.scan(options),
         };
-        *out = Some(Box::new(Scan { scan, key: bytes::Bytes::new(), value: bytes::Bytes::new() }));
+        *out = Some(Box::new(Scan { scan, held: None, key: bytes::Bytes::new(), value: bytes::Bytes::new() }));
         Ok(Status::Ok)
     }
 }
@@ -108,7 +133,7 @@ c_function! {
         let (key, key_len) = (arg::wanted(key, "key")?, arg::wanted(key_len, "key's length")?);
         key.write(std::ptr::null());
         key_len.write(0);
-        let Some(next) = scan.scan.next().transpose()? else {
+        let Some(next) = scan.take().transpose()? else {
             record::give(record, None);
             return Ok(Status::Absent);
         };
@@ -117,6 +142,25 @@ c_function! {
         key_len.write(scan.key.len());
         record::give(record, Some(Record::borrowed(&scan.value, &next.1)));
         Ok(Status::Ok)
+    }
+}
+
+c_function! {
+    /// The next records, one behind the other, as many as find room.
+    fn stratakv_scan_page(
+        scan: Option<&mut Scan>,
+        room: arg::Room<'_, u8>,
+        room_len: usize,
+        len: Out<'_, usize>,
+        count: Out<'_, usize>,
+    ) {
+        let (len, count) = (arg::wanted(len, "page's length")?, arg::wanted(count, "count")?);
+        let (len, count) = (len.write(0), count.write(0));
+        let scan = arg::handle_mut(scan, "scan")?;
+        let mut page = Page::new(room.take(room_len, "the room for records")?);
+        let needed = scan.fill(&mut page)?;
+        (*len, *count) = (needed.unwrap_or_else(|| page.len()), page.count());
+        Ok(found(needed.is_some() || page.count() > 0))
     }
 }
 

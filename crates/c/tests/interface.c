@@ -246,6 +246,94 @@ static void collections(stratakv_store *store) {
     stratakv_collection_free(turned);
 }
 
+/* Adds an entry to a page, whose length is a multiple of 8. */
+static size_t entry(uint8_t *page, size_t at, const char *key, const char *value, uint32_t flags) {
+    stratakv_entry made = {.value_len = value ? strlen(value) : STRATAKV_DELETED, .key_len = (uint32_t)strlen(key), .flags = flags};
+    memset(page + at, 0, 128);
+    memcpy(page + at, &made, sizeof made);
+    memcpy(page + at + sizeof made, key, made.key_len);
+    if (value) memcpy(page + at + sizeof made + made.key_len, value, made.value_len);
+    return (at + sizeof made + made.key_len + (value ? made.value_len : 0) + 7) / 8 * 8;
+}
+
+static void pages(stratakv_store *store) {
+    stratakv_collection *paged = NULL;
+    stratakv_batch *batch = stratakv_batch_new();
+    stratakv_record record;
+    stratakv_scan *scan = NULL;
+    uint8_t page[4096], room[4];
+    const uint8_t *key;
+    size_t len = 0, count = 9, key_len;
+
+    OK(stratakv_collection_open(store, "paged", &paged, &message));
+    OK(stratakv_put(paged, "gone", 4, "x", 1, NULL, NULL, &message));
+    const char *letters = "abcdefghij";
+    for (int i = 0; i < 10; i++) {
+        char name[2] = {letters[i], 0}, value[64] = {0};
+        memset(value, letters[i], (size_t)i * 6);
+        len = entry(page, len, name, value, (uint32_t)i);
+    }
+    len = entry(page, len, "gone", NULL, 0);
+    OK(stratakv_batch_page(batch, paged, page, len, &message));
+    CHECK(stratakv_batch_count(batch) == 11);
+    /* Cut off, it adds nothing. */
+    COMES_TO(STRATAKV_ERROR_USAGE, stratakv_batch_page(batch, paged, page, len - 1, &message));
+    COMES_TO(STRATAKV_ERROR_USAGE, stratakv_batch_page(batch, NULL, page, len, &message));
+    COMES_TO(STRATAKV_ERROR_USAGE, stratakv_batch_page(batch, paged, NULL, len, &message));
+    CHECK(stratakv_batch_count(batch) == 11);
+    OK(stratakv_write(store, batch, NULL, &message));
+    stratakv_batch_free(batch);
+
+    /* Some by pages, one by itself, one that needs more room than there is. */
+    OK(stratakv_scan_new(paged, NULL, NULL, &scan, &message));
+    OK(stratakv_scan_page(scan, page, 39, &len, &count, &message));
+    CHECK(count == 0 && len == 40);
+    OK(stratakv_scan_page(scan, page, 100, &len, &count, &message));
+    CHECK(count == 2 && len == 80);
+    OK(stratakv_scan_next(scan, &key, &key_len, &record, &message));
+    CHECK(key_len == 1 && *key == 'c' && record.value_len == 12);
+    size_t entries = 0;
+    while (stratakv_scan_page(scan, page, 200, &len, &count, NULL) == STRATAKV_OK) {
+        CHECK(count > 0 && len <= 200);
+        size_t at = 0;
+        for (size_t i = 0; i < count; i++) {
+            stratakv_entry read;
+            memcpy(&read, page + at, sizeof read);
+            char wanted = (char)('d' + entries);
+            const uint8_t *bytes = page + at + sizeof read;
+            CHECK(read.key_len == 1 && bytes[0] == wanted && read.flags == 3 + entries && read.version > 0 && read.expiry_ms == 0);
+            CHECK(read.value_len == 6 * (3 + entries) && bytes[1] == wanted && bytes[read.value_len] == wanted);
+            at = (at + sizeof read + read.key_len + read.value_len + 7) / 8 * 8;
+            entries++;
+        }
+        CHECK(at == len);
+    }
+    CHECK(entries == 7);
+    ABSENT(stratakv_scan_page(scan, page, sizeof page, &len, &count, &message));
+    CHECK(len == 0 && count == 0);
+    COMES_TO(STRATAKV_ERROR_USAGE, stratakv_scan_page(scan, NULL, 8, &len, &count, &message));
+    stratakv_scan_free(scan);
+
+    /* A value in the caller's room; and one for which that is too small. */
+    OK(stratakv_put(paged, "b", 1, "four", 4, NULL, NULL, &message));
+    OK(stratakv_get_into(paged, "b", 1, room, sizeof room, &record, &message));
+    CHECK(record.value == room && record.owner == NULL && record.version > 0);
+    CHECK(is_value(&record, "four"));
+    OK(stratakv_get_into(paged, "c", 1, room, sizeof room, &record, &message));
+    CHECK(record.value != room && record.owner != NULL);
+    CHECK(is_value(&record, "cccccccccccc"));
+    OK(stratakv_get_into(paged, "a", 1, room, sizeof room, &record, &message));
+    CHECK(record.value != NULL && record.value_len == 0);
+    stratakv_record_free(&record);
+    ABSENT(stratakv_get_into(paged, "gone", 4, room, sizeof room, &record, &message));
+    CHECK(record.value == NULL);
+    OK(stratakv_get_into(paged, "b", 1, NULL, 0, &record, &message));
+    CHECK(is_value(&record, "four"));
+    COMES_TO(STRATAKV_ERROR_USAGE, stratakv_get_into(paged, "b", 1, NULL, 5, &record, &message));
+    stratakv_collection_free(paged);
+    OK(stratakv_collection_drop(store, "paged", &message));
+}
+
 static void lists(stratakv_store *store) {
     stratakv_list *tasks = NULL, *urgent = NULL;
     stratakv_position *position = NULL;
@@ -440,6 +528,7 @@ static void opening(const char *path, const char *engine) {
     records(store);
     updates(store);
     collections(store);
+    pages(store);
     lists(store);
     as_one(store);
     bad_input(store);
