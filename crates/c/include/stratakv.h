@@ -230,7 +230,7 @@ stratakv_status stratakv_scan_new(const stratakv_collection *collection, const s
 /* The next key and record; STRATAKV_ABSENT at the end. Both belong to the scan, until the next call. After an error the scan goes on behind the record that cannot be
  * read. `record` may be NULL. */
 stratakv_status stratakv_scan_next(stratakv_scan *scan, const uint8_t **key, size_t *key_len, stratakv_record *record, char **message);
-/* The next records as a page (stratakv_entry): as many as find room in `room_len` bytes; `*len` bytes of `*count` entries. STRATAKV_ABSENT at the end. Where not even the next
+/* The next records as a page (stratakv_entry): those that are read already, one at least, as many as find room in `room_len` bytes; `*len` bytes of `*count` entries. STRATAKV_ABSENT at the end. Where not even the next
  * one finds room, `*count` is 0 and `*len` is what it needs: call again with as much, or call stratakv_scan_next. After an error as stratakv_scan_next. */
 stratakv_status stratakv_scan_page(stratakv_scan *scan, void *room, size_t room_len, size_t *len, size_t *count, char **message);
 void stratakv_scan_free(stratakv_scan *scan);

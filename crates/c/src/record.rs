@@ -39,7 +39,14 @@ impl Record {
         let value = record.to_bytes();
         let value_len = value.len();
         let value = room.write_copy_of_slice(&value).as_ptr();
-        Record { value, value_len, version: record.version, expiry_ms: record.expiry.0, flags: record.flags, owner: None }
+        Record {
+            value,
+            value_len,
+            version: record.version,
+            expiry_ms: record.expiry.0,
+            flags: record.flags,
+            owner: None,
+        }
     }
 
     /// One whose value belongs to somebody else.

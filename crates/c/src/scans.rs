@@ -78,9 +78,11 @@ impl Scan {
         self.held.take().or_else(|| self.scan.next())
     }
 
-    /// Fills a page; the bytes that the first record needs if it found no room there.
+    /// Fills a page with what is at hand, one record at least; the bytes that the first one needs if
+    /// it found no room there.
     fn fill(&mut self, page: &mut Page<'_>) -> Result<Option<usize>, Failure> {
-        while let Some(next) = self.take() {
+        while page.count() == 0 || self.scan.ready() > 0 {
+            let Some(next) = self.take() else { break };
             match next {
                 Ok((key, record)) if page.push(&key, &record) => {}
                 Err(error) if page.count() == 0 => return Err(error.into()),

@@ -151,6 +151,8 @@ pub struct Scan {
     /// Whether it has been asked for an item.
     is_begun: bool,
     ended: bool,
+    /// A page of records has failed: its keys are wanted first.
+    is_record_by_record: bool,
     /// Why there is nothing to scan.
     refused: Option<Error>,
 }
@@ -175,6 +177,7 @@ impl Scan {
             rounds: 0,
             is_begun: false,
             ended,
+            is_record_by_record: false,
             refused,
         }
     }
@@ -258,6 +261,11 @@ impl Scan {
         if let Some(round) = self.read_in_place() {
             return Ok(Some(round));
         }
+        let inner = self.collection.inner();
+        if inner.shards() == 1 && !std::mem::take(&mut self.is_record_by_record) {
+            let wanted = !self.ended && !inner.is_page_expired(&self.request);
+            return Ok(wanted.then(|| Round::of_one_shard(inner, &self.request)));
+        }
         let keys = self.next_keys()?;
         if keys.is_empty() {
             return Ok(None);
@@ -265,7 +273,7 @@ impl Scan {
         Ok(Some(Round::begin(self.collection.inner(), keys, &self.request)))
     }
 
-    /// Takes the next round, waits for what it asked for, and begins the one after it.
+    /// Takes the next round, and waits for what it asked for.
     fn turn_over(&mut self) -> Result<bool, Error> {
         let next = match self.ahead.take() {
             Some(round) => Some(round),
@@ -273,18 +281,42 @@ impl Scan {
         };
         let Some(mut round) = next else { return Ok(false) };
         round.arrive(self.collection.inner());
+        match round.end.take() {
+            Some(End::At(next)) => self.go_on(next, round.keys > 0),
+            // Once more, with the keys in hand: only what cannot be read is an error.
+            Some(End::Failed) => {
+                self.is_record_by_record = true;
+                return self.turn_over();
+            }
+            None => {}
+        }
         if round.bytes > u64::from(ROUND_BYTES / 2) {
             let fit = round.keys * u64::from(ROUND_BYTES / 2) / round.bytes;
             self.request.items_max = self.request.items_max.min(fit as u32).max(1);
         }
-        // A short scan may end with its first round. Where values are large one round is enough to
-        // keep the device busy. Keys that cannot be had now are asked for again when they are
-        // wanted.
-        if self.rounds > 1 && round.bytes <= u64::from(ROUND_BYTES) && !self.is_in_place() {
-            self.ahead = self.begin_round().ok().flatten();
-        }
         self.round = Some(round);
         Ok(true)
+    }
+
+    /// Begins the round behind this one, at most once for each. A short scan may end with its first
+    /// round, and one that has not lasted long yet may end with this: only when half of it is taken
+    /// the next one is wanted. Where values are large one round is enough to keep the device busy.
+    fn read_ahead(&mut self) {
+        let Some(round) = self.round.as_mut().filter(|round| !round.is_followed) else { return };
+        let lasts = self.request.items_max >= ITEMS_MAX;
+        if self.rounds < 2 || !(lasts || round.left() * 2 <= round.keys as usize) {
+            return;
+        }
+        round.is_followed = true;
+        if round.bytes <= u64::from(ROUND_BYTES) && !self.is_in_place() {
+            // Keys that cannot be had now are asked for again when they are wanted.
+            self.ahead = self.begin_round().ok().flatten();
+        }
+    }
+
+    /// Records that the next calls give without waiting for the device.
+    pub fn ready(&self) -> usize {
+        if self.keys_only { self.keys.len() } else { self.round.as_ref().map_or(0, Round::ready) }
     }
 
     fn next_key(&mut self) -> Option<Result<Key, Error>> {
@@ -314,6 +346,7 @@ impl Iterator for Scan {
             return Some(key.and_then(|key| Ok((self.collection.user_key(&key)?, Record::empty()))));
         }
         loop {
+            self.read_ahead();
             if let Some(round) = &mut self.round
                 && let Some((key, record)) = round.next(self.collection.inner())
             {
@@ -343,6 +376,18 @@ struct Round {
     keys: u64,
     /// Bytes of the records that have come.
     bytes: u64,
+    /// The round behind it has been begun, or will not be.
+    is_followed: bool,
+    /// Of one that was asked for without its keys: how it ended.
+    end: Option<End>,
+}
+
+/// How a page of records of the one shard ended.
+enum End {
+    /// The scan goes on there; `None`: it is over.
+    At(Option<Bound<Key>>),
+    /// It cannot be had.
+    Failed,
 }
 
 /// A shard's part in a round.
@@ -358,16 +403,44 @@ impl Round {
         let count = keys.len() as u64;
         let shares = shares(keys, request, inner.shards(), |key| inner.shard_of(key)).into_iter();
         let parts = shares.map(|share| ShardRound { share, is_done: false, items: VecDeque::new() }).collect();
-        let mut round = Round { parts, reverse: request.reverse, started: None, keys: count, bytes: 0 };
+        let mut round = Round::empty(request.reverse);
+        (round.parts, round.keys) = (parts, count);
         round.ask(inner);
         round
+    }
+
+    fn empty(reverse: bool) -> Round {
+        Round { parts: Vec::new(), reverse, started: None, keys: 0, bytes: 0, is_followed: false, end: None }
+    }
+
+    /// Of a store with one shard, which needs no keys to merge: the records are asked for at once.
+    fn of_one_shard(inner: &Inner, request: &PageRequest) -> Round {
+        let mut round = Round::empty(request.reverse);
+        let request = PageRequest { keys_only: false, ..request.clone() };
+        let share = Share { shard: 0, keys: Vec::new(), request };
+        round.parts.push(ShardRound { share, is_done: false, items: VecDeque::new() });
+        round.end = Some(End::Failed);
+        round.ask(inner);
+        round
+    }
+
+    /// Records that have come and are not taken.
+    fn left(&self) -> usize {
+        self.parts.iter().map(|part| part.items.len()).sum()
+    }
+
+    /// The same, unless one that comes before them has to be asked for.
+    fn ready(&self) -> usize {
+        let is_wanting = self.parts.iter().any(|part| part.items.is_empty() && !part.is_done);
+        if is_wanting { 0 } else { self.left() }
     }
 
     /// Of a page that one shard gave whole.
     fn of(items: Vec<Item>, request: PageRequest) -> Round {
         let keys = items.len() as u64;
         let share = Share { shard: 0, keys: Vec::new(), request };
-        let mut round = Round { parts: Vec::new(), reverse: share.request.reverse, started: None, keys, bytes: 0 };
+        let mut round = Round::empty(share.request.reverse);
+        round.keys = keys;
         let items: VecDeque<_> = items.into_iter().filter_map(|item| Some((item.key, Ok(item.record?)))).collect();
         let part = ShardRound { share, is_done: true, items };
         round.bytes = part.bytes();
@@ -397,12 +470,35 @@ impl Round {
     fn arrive(&mut self, inner: &Inner) {
         while self.started.is_some() || self.ask(inner) {
             let Some((asked, started)) = self.started.take() else { return };
-            for (at, reply) in asked.into_iter().zip(started.wait()) {
+            let replies = asked.into_iter().zip(started.wait());
+            if self.end.is_some() {
+                replies.for_each(|(_, reply)| self.take_of_one_shard(reply));
+                continue;
+            }
+            for (at, reply) in replies {
                 if let Some(part) = self.parts.get_mut(at) {
                     self.bytes += part.take(reply, inner);
                 }
             }
         }
+    }
+
+    /// Takes the page of the one shard, or that there is none. An empty one is asked for again from
+    /// where it ended.
+    fn take_of_one_shard(&mut self, reply: Reply) {
+        let Some(part) = self.parts.first_mut() else { return };
+        self.end = match reply {
+            Reply::Page { items, next } => {
+                part.is_done = next.is_none() || !items.is_empty();
+                part.keep(items, next.clone());
+                Some(End::At(next))
+            }
+            _ => {
+                part.is_done = true;
+                Some(End::Failed)
+            }
+        };
+        (self.keys, self.bytes) = (part.items.len() as u64, part.bytes());
     }
 
     fn next(&mut self, inner: &Inner) -> Option<(Key, Result<EngineRecord, EngineError>)> {
@@ -426,13 +522,7 @@ impl ShardRound {
         match reply {
             Reply::Page { items, next } => {
                 self.is_done = next.is_none();
-                match next {
-                    Some(next) if self.share.request.reverse => self.share.request.to = next,
-                    Some(next) => self.share.request.from = next,
-                    None => {}
-                }
-                let items = items.into_iter().filter_map(|item| Some((item.key, Ok(item.record?))));
-                self.items.extend(items);
+                self.keep(items, next);
             }
             _ => {
                 self.is_done = true;
@@ -440,6 +530,16 @@ impl ShardRound {
             }
         }
         self.bytes()
+    }
+
+    /// Keeps records, and where the next page begins.
+    fn keep(&mut self, items: Vec<Item>, next: Option<Bound<Key>>) {
+        match next {
+            Some(next) if self.share.request.reverse => self.share.request.to = next,
+            Some(next) => self.share.request.from = next,
+            None => {}
+        }
+        self.items.extend(items.into_iter().filter_map(|item| Some((item.key, Ok(item.record?)))));
     }
 
     /// Bytes of what it has.

@@ -77,6 +77,9 @@ final class Calls {
 
     static native int stratakv_get(long collection, byte[] key, long keyLen, long[] record, long[] message);
 
+    static native int stratakv_get_into(
+            long collection, long key, long keyLen, long room, long roomLen, long record, long message);
+
     static native int stratakv_multi_get(
             long collection, long count, long[] keys, long[] keyLens, long[] records, long[] message);
 
@@ -117,6 +120,8 @@ final class Calls {
             long collection, long[] options, long snapshot, long[] scan, long[] message);
 
     static native int stratakv_scan_next(long scan, long[] key, long[] keyLen, long[] record, long[] message);
+
+    static native int stratakv_scan_page(long scan, long room, long roomLen, long len, long count, long message);
 
     static native void stratakv_scan_free(long scan);
 
@@ -186,6 +191,8 @@ final class Calls {
 
     static native int stratakv_batch_delete(
             long batch, long collection, byte[] key, long keyLen, int expect, long expectVersion, long[] message);
+
+    static native int stratakv_batch_page(long batch, long collection, long page, long len, long message);
 
     static native int stratakv_batch_push(
             long batch, long list, int end, byte[] value, long valueLen, long[] message);

@@ -64,6 +64,22 @@ public sealed class Collection implements AutoCloseable permits Store {
      */
     public final Optional<Record> get(byte[] key) {
         Objects.requireNonNull(key, "key");
+        return key.length < Scratch.ROOM ? getInto(key) : getWhole(key);
+    }
+
+    /** The value comes into the room behind the key, if it finds place there. */
+    private Optional<Record> getInto(byte[] key) {
+        try (Handle.Use use = use(); Scratch scratch = Scratch.take()) {
+            scratch.put(0, key);
+            long room = scratch.room() + key.length;
+            int status = Calls.stratakv_get_into(
+                    use.address(), scratch.room(), key.length, room, Scratch.ROOM - key.length, scratch.record(),
+                    scratch.message());
+            return Outcome.takeRecord(status, scratch);
+        }
+    }
+
+    private Optional<Record> getWhole(byte[] key) {
         try (Handle.Use use = use()) {
             long[] record = new long[Outcome.RECORD_WORDS];
             long[] message = new long[1];

@@ -58,6 +58,11 @@ final class Handle implements Runnable {
         return address;
     }
 
+    /** Whether a call would be refused, as it or what it belongs to is closed. */
+    boolean isClosed() {
+        return uses.get() >= CLOSED || parent != null && parent.isClosed();
+    }
+
     /** Frees it when {@code owner} is unreachable, if nobody has closed it before. */
     void freeAfter(Object owner) {
         CLEANER.register(owner, this);

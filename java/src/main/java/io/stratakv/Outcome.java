@@ -80,6 +80,24 @@ final class Outcome {
         }
     }
 
+    /** The same, where a value may lie in the room. */
+    static Optional<Record> takeRecord(int status, Scratch scratch) {
+        long[] record = scratch.takeRecord();
+        try {
+            if (check(status, scratch.takeMessage()) == ABSENT) {
+                return Optional.empty();
+            }
+            int at = scratch.placeOf(record[VALUE]);
+            if (at < 0) {
+                return record(record, 0);
+            }
+            byte[] value = scratch.get(at, (int) record[VALUE_LEN]);
+            return Optional.of(new Record(value, (int) record[FLAGS], record[VERSION], Times.expiry(record[EXPIRY_MS])));
+        } finally {
+            free(record, 0);
+        }
+    }
+
     /** The same, of several in a row. */
     static Optional<Record> takeRecord(long[] records, int at) {
         try {

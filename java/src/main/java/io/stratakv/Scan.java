@@ -1,5 +1,6 @@
 package io.stratakv;
 
+import java.util.ArrayDeque;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.Spliterator;
@@ -23,7 +24,8 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
     /** Keeps the store from being closed as unreachable. */
     private final Store store;
 
-    private Entry next;
+    /** Records that have been fetched and not given yet. */
+    private ArrayDeque<Entry> page = new ArrayDeque<>(0);
     private StrataKvException failure;
     private boolean isAtEnd;
 
@@ -55,9 +57,7 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
      */
     @Override
     public boolean hasNext() {
-        try (Handle.Use use = handle.use()) {
-            return isNext(use);
-        }
+        return !page.isEmpty() && !handle.isClosed() || isNext();
     }
 
     /**
@@ -69,26 +69,29 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
      */
     @Override
     public Entry next() {
-        try (Handle.Use use = handle.use()) {
-            if (!isNext(use)) {
-                throw new NoSuchElementException("the scan is at its end");
-            }
-            Entry taken = next;
+        if (!hasNext()) {
+            throw new NoSuchElementException("the scan is at its end");
+        }
+        Entry taken = page.poll();
+        if (taken == null) {
             StrataKvException thrown = failure;
-            next = null;
             failure = null;
-            if (thrown != null) {
-                throw thrown;
-            }
-            return taken;
+            throw thrown;
+        }
+        return taken;
+    }
+
+    private boolean isNext() {
+        try (Handle.Use use = handle.use()) {
+            return isNext(use);
         }
     }
 
     private boolean isNext(Handle.Use use) {
-        if (next == null && failure == null && !isAtEnd) {
+        if (page.isEmpty() && failure == null && !isAtEnd) {
             try {
-                next = fetch(use);
-                isAtEnd = next == null;
+                page = fetch(use);
+                isAtEnd = page.isEmpty();
             } catch (StrataKvException error) {
                 if (!isOfOneRecord(error)) {
                     // Asked again, it would be refused again: a caller that catches the error and
@@ -99,22 +102,37 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
                 failure = error;
             }
         }
-        return next != null || failure != null;
+        return !page.isEmpty() || failure != null;
     }
 
     private static boolean isOfOneRecord(StrataKvException error) {
         return error.kind() == StrataKvException.Kind.CORRUPT || error.kind() == StrataKvException.Kind.IO;
     }
 
-    private static Entry fetch(Handle.Use use) {
+    private static ArrayDeque<Entry> fetch(Handle.Use use) {
+        try (Scratch scratch = Scratch.take()) {
+            int status = Calls.stratakv_scan_page(
+                    use.address(), scratch.room(), Scratch.ROOM, scratch.len(), scratch.count(), scratch.message());
+            if (!Outcome.isOk(status, scratch.takeMessage())) {
+                return new ArrayDeque<>(0);
+            }
+            int count = scratch.takeCount();
+            return count == 0 ? fetchOne(use) : Page.entries(scratch, count);
+        }
+    }
+
+    /** One that is too long for a page. */
+    private static ArrayDeque<Entry> fetchOne(Handle.Use use) {
+        ArrayDeque<Entry> one = new ArrayDeque<>(1);
         long[] key = new long[1];
         long[] keyLen = new long[1];
         long[] record = new long[Outcome.RECORD_WORDS];
         long[] message = new long[1];
         if (!Outcome.isOk(Calls.stratakv_scan_next(use.address(), key, keyLen, record, message), message)) {
-            return null;
+            return one;
         }
-        return new Entry(Outcome.bytes(key[0], keyLen[0]), Outcome.record(record, 0).orElseThrow());
+        one.add(new Entry(Outcome.bytes(key[0], keyLen[0]), Outcome.record(record, 0).orElseThrow()));
+        return one;
     }
 
     /**

@@ -1,5 +1,6 @@
 package io.stratakv;
 
+import java.util.Map;
 import java.util.Objects;
 
 /** Changes that {@link Store#write} makes as one. One thread at a time may use it. Bad keys and values are told when it is written. */
@@ -49,6 +50,52 @@ public final class WriteBatch implements AutoCloseable {
                     own.address(), use.address(), key, key.length, value, value.length, words, message);
             Outcome.check(status, message);
             return this;
+        }
+    }
+
+    /**
+     * Sets records, or removes those whose value is null. It costs a fraction of as many calls of {@link #put(Collection, byte[], byte[])}.
+     *
+     * @param collection whose
+     * @param changes keys and values; null stands for a delete
+     * @return this
+     */
+    public WriteBatch putAll(Collection collection, Iterable<? extends Map.Entry<byte[], byte[]>> changes) {
+        Objects.requireNonNull(collection, "collection");
+        Objects.requireNonNull(changes, "changes");
+        try (Handle.Use own = use(); Handle.Use use = collection.use(); Scratch scratch = Scratch.take()) {
+            int len = 0;
+            for (Map.Entry<byte[], byte[]> change : changes) {
+                byte[] key = Objects.requireNonNull(change.getKey(), "one of the keys");
+                byte[] value = change.getValue();
+                int end = Page.add(scratch, len, key, value);
+                if (end < 0) {
+                    addPage(own, use, scratch, len);
+                    len = 0;
+                    end = Page.add(scratch, 0, key, value);
+                }
+                if (end < 0) {
+                    addOne(collection, key, value);
+                } else {
+                    len = end;
+                }
+            }
+            addPage(own, use, scratch, len);
+            return this;
+        }
+    }
+
+    private static void addPage(Handle.Use own, Handle.Use use, Scratch scratch, int len) {
+        int status = Calls.stratakv_batch_page(own.address(), use.address(), scratch.room(), len, scratch.message());
+        Outcome.check(status, scratch.takeMessage());
+    }
+
+    /** One that is too long for a page. */
+    private void addOne(Collection collection, byte[] key, byte[] value) {
+        if (value == null) {
+            delete(collection, key);
+        } else {
+            put(collection, key, value);
         }
     }
 

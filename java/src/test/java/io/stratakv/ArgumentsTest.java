@@ -51,6 +51,7 @@ class ArgumentsTest {
         samples.put(Store.Work.class, work);
         samples.put(Order.class, order);
         samples.put(List.class, List.of(new byte[1]));
+        samples.put(Iterable.class, List.of(Map.entry(new byte[1], new byte[1])));
         samples.put(Optional.class, Optional.empty());
         samples.put(int.class, 1);
         samples.put(long.class, 1L);

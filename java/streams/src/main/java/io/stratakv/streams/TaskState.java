@@ -190,13 +190,7 @@ final class TaskState implements AutoCloseable {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
         try (WriteBatch batch = new WriteBatch()) {
-            for (Map.Entry<byte[], byte[]> write : buffer.range(null, null).entrySet()) {
-                if (write.getValue() == WriteBuffer.DELETED) {
-                    batch.delete(collection, write.getKey());
-                } else {
-                    batch.put(collection, write.getKey(), write.getValue());
-                }
-            }
+            batch.putAll(collection, buffer::changes);
             facts.addTo(batch);
             commits.writeLock().lock();
             try {

@@ -1,6 +1,8 @@
 package io.stratakv.streams;
 
+import java.util.AbstractMap.SimpleImmutableEntry;
 import java.util.Arrays;
+import java.util.Iterator;
 import java.util.Map;
 import java.util.NavigableMap;
 import java.util.TreeMap;
@@ -63,6 +65,23 @@ final class WriteBuffer {
         NavigableMap<byte[], byte[]> copy = new TreeMap<>(Arrays::compareUnsigned);
         copy.putAll(range(from, to));
         return copy;
+    }
+
+    /** All writes; a value that is null deletes. */
+    Iterator<Map.Entry<byte[], byte[]>> changes() {
+        Iterator<Map.Entry<byte[], byte[]>> all = writes.entrySet().iterator();
+        return new Iterator<>() {
+            @Override
+            public boolean hasNext() {
+                return all.hasNext();
+            }
+
+            @Override
+            public Map.Entry<byte[], byte[]> next() {
+                Map.Entry<byte[], byte[]> write = all.next();
+                return write.getValue() == DELETED ? new SimpleImmutableEntry<>(write.getKey(), null) : write;
+            }
+        };
     }
 
     long bytes() {
