@@ -208,6 +208,11 @@ pub struct Started {
 }
 
 impl Started {
+    /// Whether [`wait`](Started::wait) returns at once.
+    pub fn is_ready(&self) -> bool {
+        self.lineage.is_forked() || self.slot.is_ready()
+    }
+
     /// Parks the calling thread until all replies are there, in the order asked.
     pub fn wait(self) -> Vec<Reply> {
         if self.lineage.is_forked() {

@@ -298,17 +298,18 @@ impl Scan {
         Ok(true)
     }
 
-    /// Begins the round behind this one, at most once for each. A short scan may end with its first
-    /// round, and one that has not lasted long yet may end with this: only when half of it is taken
-    /// the next one is wanted. Where values are large one round is enough to keep the device busy.
+    /// Begins the round behind this one, at most once for each, where reads take time. A short scan
+    /// may end with its first round, and one that has not lasted long yet may end with this: only
+    /// when half of it is taken the next one is wanted. Where values are large one round is enough
+    /// to keep the device busy.
     fn read_ahead(&mut self) {
-        let Some(round) = self.round.as_mut().filter(|round| !round.is_followed) else { return };
+        let Some(round) = self.round.as_mut().filter(|round| round.has_waited && !round.is_followed) else { return };
         let lasts = self.request.items_max >= ITEMS_MAX;
         if self.rounds < 2 || !(lasts || round.left() * 2 <= round.keys as usize) {
             return;
         }
         round.is_followed = true;
-        if round.bytes <= u64::from(ROUND_BYTES) && !self.is_in_place() {
+        if round.bytes <= u64::from(ROUND_BYTES) {
             // Keys that cannot be had now are asked for again when they are wanted.
             self.ahead = self.begin_round().ok().flatten();
         }
@@ -376,6 +377,8 @@ struct Round {
     keys: u64,
     /// Bytes of the records that have come.
     bytes: u64,
+    /// Not all of it was in memory.
+    has_waited: bool,
     /// The round behind it has been begun, or will not be.
     is_followed: bool,
     /// Of one that was asked for without its keys: how it ended.
@@ -410,7 +413,16 @@ impl Round {
     }
 
     fn empty(reverse: bool) -> Round {
-        Round { parts: Vec::new(), reverse, started: None, keys: 0, bytes: 0, is_followed: false, end: None }
+        Round {
+            parts: Vec::new(),
+            reverse,
+            started: None,
+            keys: 0,
+            bytes: 0,
+            has_waited: false,
+            is_followed: false,
+            end: None,
+        }
     }
 
     /// Of a store with one shard, which needs no keys to merge: the records are asked for at once.
@@ -462,7 +474,9 @@ impl Round {
             Some((share.shard, Operation::Page(share.request.clone().into())))
         };
         let pages = asked.iter().filter_map(page).collect();
-        self.started = Some((asked, inner.runtime.start_many(pages)));
+        let started = inner.runtime.start_many(pages);
+        self.has_waited |= !started.is_ready();
+        self.started = Some((asked, started));
         true
     }
 

@@ -119,6 +119,8 @@ final class Calls {
     static native int stratakv_scan_new(
             long collection, long[] options, long snapshot, long[] scan, long[] message);
 
+    static native int stratakv_scan_new(long collection, long options, long snapshot, long scan, long message);
+
     static native int stratakv_scan_next(long scan, long[] key, long[] keyLen, long[] record, long[] message);
 
     static native int stratakv_scan_page(long scan, long room, long roomLen, long len, long count, long message);

@@ -36,16 +36,28 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
 
     /** Begins a scan; of a snapshot if its address is not 0. */
     static Scan begin(Collection collection, Handle.Use use, ScanOptions options, long snapshot) {
+        long begun = begin(use, options, snapshot);
+        Handle handle = Handle.exclusive("scan", collection.store().handle(), begun, Calls::stratakv_scan_free);
+        Scan scan = new Scan(handle, collection.store());
+        handle.freeAfter(scan);
+        return scan;
+    }
+
+    private static long begin(Handle.Use use, ScanOptions options, long snapshot) {
+        try (Scratch scratch = Scratch.take()) {
+            if (options.write(scratch)) {
+                int status = Calls.stratakv_scan_new(
+                        use.address(), scratch.room(), snapshot, scratch.len(), scratch.message());
+                Outcome.check(status, scratch.takeMessage());
+                return scratch.takeAddress();
+            }
+        }
         try (Pieces pieces = options.pieces()) {
             long[] begun = new long[1];
             long[] message = new long[1];
             int status = Calls.stratakv_scan_new(use.address(), options.words(pieces), snapshot, begun, message);
             Outcome.check(status, message);
-            Handle handle =
-                    Handle.exclusive("scan", collection.store().handle(), begun[0], Calls::stratakv_scan_free);
-            Scan scan = new Scan(handle, collection.store());
-            handle.freeAfter(scan);
-            return scan;
+            return begun[0];
         }
     }
 

@@ -124,6 +124,27 @@ public final class ScanOptions {
         return new ScanOptions(from, to, prefix, bits | KEYS_ONLY);
     }
 
+    /** As a {@code stratakv_scan_options} at the beginning of the room, what it points to behind it; false if that is too long. */
+    boolean write(Scratch scratch) {
+        byte[][] pieces = {from, to, prefix};
+        int end = (2 * pieces.length + 1) * Long.BYTES;
+        for (int i = 0; i < pieces.length; i++) {
+            byte[] piece = pieces[i];
+            int len = piece == null ? 0 : piece.length;
+            if (len > Scratch.ROOM - end) {
+                return false;
+            }
+            scratch.putLong(2 * i * Long.BYTES, piece == null ? 0 : scratch.room() + end);
+            scratch.putLong((2 * i + 1) * Long.BYTES, len);
+            if (piece != null) {
+                scratch.put(end, piece);
+            }
+            end += len;
+        }
+        scratch.putLong(2 * pieces.length * Long.BYTES, bits);
+        return true;
+    }
+
     Pieces pieces() {
         return new Pieces(Arrays.asList(from, to, prefix));
     }

@@ -78,6 +78,11 @@ final class Scratch implements AutoCloseable {
         return Math.toIntExact(bytes.getLong(LEN));
     }
 
+    /** What a call has left where a length would be. */
+    long takeAddress() {
+        return bytes.getLong(LEN);
+    }
+
     int takeCount() {
         return Math.toIntExact(bytes.getLong(COUNT));
     }
