@@ -4,7 +4,7 @@
 //! An entry is 32 bytes (`stratakv_entry`), the key, the value, and zeros up to a multiple of 8:
 //!
 //! ```text
-//! version u64 | expiry_ms u64 | value_len u64 | key_len u32 | flags u32 | key | value | 0 to 7 zeros
+//! version u64 | expiry_ms u64 | value_len u64 | key_len u32 | flags u32 | key | value | zeros
 //! ```
 //!
 //! in the machine's order of bytes. Nothing here takes a length of a page on trust.

@@ -78,8 +78,8 @@ impl Scan {
         self.held.take().or_else(|| self.scan.next())
     }
 
-    /// Fills a page with what is at hand, one record at least; the bytes that the first one needs if
-    /// it found no room there.
+    /// Fills a page with what is at hand, one record at least; the bytes that the first one needs
+    /// if it found no room there.
     fn fill(&mut self, page: &mut Page<'_>) -> Result<Option<usize>, Failure> {
         while page.count() == 0 || self.scan.ready() > 0 {
             let Some(next) = self.take() else { break };

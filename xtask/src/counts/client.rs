@@ -69,7 +69,7 @@ impl Client {
     }
 
     fn send(&mut self, request: Vec<u8>) -> io::Result<()> {
-        thread::sleep(PAUSE);
+        thread::park_timeout(PAUSE);
         self.stream.get_mut().write_all(&request)
     }
 
