@@ -64,7 +64,9 @@ impl SuiteServer {
             SuiteServer::Ours(engine) => store_options(engine, false, MEMORY),
             SuiteServer::Packed => store_options(Engine::Slab, true, MEMORY),
         };
-        options.extend(["--item-bytes-max", ITEM_BYTES, "--resp", resp]);
+        // Some tests send commands on two connections without waiting, and count on their order:
+        // Redis has one thread.
+        options.extend(["--threads", "1", "--item-bytes-max", ITEM_BYTES, "--resp", resp]);
         options.into_iter().map(str::to_owned).collect()
     }
 }

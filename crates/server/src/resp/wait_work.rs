@@ -139,6 +139,9 @@ impl WaitWork {
 
     /// Does what it is called for, or waits.
     fn proceed(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        if self.is_over() {
+            return Progress::Ended(Vec::new());
+        }
         match self.waiter.as_ref().map_or(Called::No, |waiter| waiter.take_call()) {
             Called::Unblocked(Unblock::Error) => Progress::Ended(written(|out| encode::error(out, UNBLOCKED))),
             Called::Unblocked(Unblock::Timeout) => self.timed_out(),
@@ -155,6 +158,12 @@ impl WaitWork {
         }
     }
 
+    /// Its client has left, and what came before that is done. It takes no call any more, and what
+    /// it was called for it does not say to have looked at: who is behind it is called instead.
+    fn is_over(&self) -> bool {
+        self.end == Some(WaitEnd::Left) && self.has_waited
+    }
+
     fn timed_out(&self) -> Progress {
         Progress::Ended(written(|out| encode::null_array(out, self.settings.version)))
     }
@@ -162,9 +171,8 @@ impl WaitWork {
     /// Looks at the next key where it is the first.
     fn look_at_next(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let command = Arc::clone(&self.command);
-        // What came before its client left is still done.
-        if self.end == Some(WaitEnd::Left) && self.has_waited {
-            self.next_keys.clear();
+        if self.is_over() {
+            return Progress::Ended(Vec::new());
         }
         let Some(key) = self.next_keys.pop().and_then(|place| command.keys.get(place)) else {
             self.has_waited = true;

@@ -186,6 +186,27 @@ fn a_client_that_has_left_takes_nothing() {
 }
 
 /// Each element is taken once, however many wait for several lists and push to them.
+/// A client leaves in the moment in which it is called: the one behind it is called instead. Both
+/// stood still until somebody pushed again.
+#[test]
+fn who_leaves_when_called_passes_the_call_on() {
+    let bench = Bench::of(Engine::Hash);
+    let mut client = bench.connect();
+    client.ask("SET no-list x");
+    for round in 0..400 {
+        // It can take nothing, as its destination is no list.
+        let leaves = waiter(&bench, "BRPOPLPUSH l no-list 0");
+        until_waiting(&mut client, 1);
+        let mut stays = waiter(&bench, "BLPOP l 0");
+        until_waiting(&mut client, 2);
+        drop(leaves);
+        (0..round % 40).for_each(|_| std::thread::yield_now());
+        client.ask("RPUSH l e");
+        assert_eq!(stays.read(), "[\"l\", \"e\"]", "round {round}");
+        until_waiting(&mut client, 0);
+    }
+}
+
 #[test]
 fn elements_are_neither_lost_nor_taken_twice() {
     for engine in ENGINES {
