@@ -8,6 +8,7 @@ mod batch_model;
 mod batch_order;
 mod batches;
 mod clients;
+mod clusters;
 mod collections;
 mod conformance;
 mod copies;
