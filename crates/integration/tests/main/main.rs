@@ -35,6 +35,7 @@ mod order_model;
 mod orders;
 mod pairing;
 mod places;
+mod proxies;
 mod realdata;
 mod rejoin;
 mod saving;

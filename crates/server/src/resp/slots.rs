@@ -251,7 +251,7 @@ mod tests {
         }
         assert_eq!(crc16(b"123456789"), 0x31C3, "the check value of CRC-16/XMODEM");
         assert_ne!(slot_of(b"{}foo"), slot_of(b"foo"), "nothing between the braces: all of it counts");
-        assert_eq!(slot_of(b"{a"), slot_of(b"{{a}"), "the tag `{{a` is `{a`");
+        assert_eq!(slot_of(b"{a"), slot_of(b"{{a}"), "the tag of the second is the first");
         assert_eq!(slot_of(b"\xff\x00"), 1023);
     }
 

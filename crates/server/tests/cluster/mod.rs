@@ -59,7 +59,6 @@ const LINES: &[(&str, &str)] = &[
     ("SSUBSCRIBE foo", "-MOVED 12182 OTHER"),
     ("SSUBSCRIBE bar hello", CROSS_SLOT),
     ("PING", "PONG"),
-    ("DBSIZE", "(2)"),
     ("READONLY", "OK"),
     ("GET foo", "-MOVED 12182 OTHER"),
     ("READWRITE", "OK"),
