@@ -130,8 +130,8 @@ fn main() -> ExitCode {
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "attacks" | "crash" | "differ" | "proxies" | "realdata" | "redis-py-suite" | "redis-suite" | "soak" | "suites"
-        | "walks" => cargo::harness(&repository(), command, rest),
+        "attacks" | "crash" | "differ" | "proxies" | "realdata" | "redis-py-suite" | "redis-suite" | "soak"
+        | "suites" | "walks" => cargo::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -177,7 +177,9 @@ impl ServerOptions {
             Some(tls) => _ = tls.load()?,
         }
         if self.resp.cluster.is_some() && self.resp.is_empty() {
-            return refuse("slots of a cluster are for Redis clients, who cannot connect: say --resp ADDRESS:PORT".into());
+            return refuse(
+                "slots of a cluster are for Redis clients, who cannot connect: say --resp ADDRESS:PORT".into(),
+            );
         }
         if self.unix_mode > 0o777 {
             return refuse(format!("mode {:o} of UNIX sockets: it can be 0 to 777", self.unix_mode));

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use stratakv_integration::arguments::answer;
+use stratakv_integration::proxies::built_in::{memcached_with_proxy, table};
 use stratakv_integration::proxies::{Plan, markdown, network_error, run};
 
 const USAGE: &str = "\
@@ -13,7 +14,8 @@ usage: cargo xtask proxies [--short | --minutes N] [--seed N]
 Three servers of engine `tier` behind twemproxy, clients at work all the time, and servers that are killed, end in order, freeze, or are
 cut off, and come back: a row of the table for each way to rejoin and each event. Every answer is judged. Cables are cut in network
 namespaces of its own, which takes root and `ip`; without them these rows are left out. --short: four rows, one event each.
---minutes: again and again with other seeds, until the time is over.
+--minutes: again and again with other seeds, until the time is over. Then memcached's own proxy in four configurations, if `memcached`,
+or the program that STRATAKV_MEMCACHED_PROXY names, is built with --enable-proxy.
 ";
 
 fn main() -> ExitCode {
@@ -49,7 +51,15 @@ fn repeat(mut plan: Plan, time: Duration) -> Result<(), String> {
         println!("seed {}: {}", plan.seed, markdown(&plan, &all));
         plan.seed += 1;
         if begun.elapsed() >= time {
-            return Ok(());
+            return built_in();
         }
     }
+}
+
+fn built_in() -> Result<(), String> {
+    match memcached_with_proxy() {
+        Ok(program) => println!("{}", table(&program)?),
+        Err(why) => eprintln!("skipped: memcached's own proxy ({why})"),
+    }
+    Ok(())
 }

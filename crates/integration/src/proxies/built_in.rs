@@ -60,9 +60,9 @@ impl Routes {
         let routes = match self {
             Routes::Hashed => "default = route_direct{ child = \"main\" }".to_owned(),
             Routes::Failover => format!("default = route_failover{{ {children} }}"),
-            Routes::AllSync => format!(
-                "cmds = {{ get = route_allfastest{{ {children} }} }}, default = route_allsync{{ {children} }}"
-            ),
+            Routes::AllSync => {
+                format!("cmds = {{ get = route_allfastest{{ {children} }} }}, default = route_allsync{{ {children} }}")
+            }
             Routes::AllFastest => format!("default = route_allfastest{{ {children} }}"),
         };
         _ = writeln!(text, "}}\nroutes{{ {routes} }}");

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stratakv_base::random::Random;
@@ -47,8 +47,8 @@ pub(super) struct Stage {
     pub(super) out: AtomicUsize,
     pub(super) is_over: AtomicBool,
     pub(super) operations: AtomicU64,
-    /// Clients that have set all keys, or have read all keys once more.
-    pub(super) rounds: AtomicU64,
+    /// Clients that have set all keys, or read them, since that was asked for.
+    done: Mutex<HashSet<usize>>,
 }
 
 impl Stage {
@@ -60,19 +60,24 @@ impl Stage {
             out: NOBODY.into(),
             is_over: false.into(),
             operations: 0.into(),
-            rounds: 0.into(),
+            done: Mutex::default(),
         }
     }
 
     fn mode(&self) -> (Mode, u64) {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.mode)
     }
 
     /// Has the clients do this from now on.
     pub(super) fn set_mode(&self, mode: Mode) {
-        let mut now = self.mode.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = lock(&self.mode);
         *now = (mode, now.1 + 1);
-        self.rounds.store(0, Ordering::SeqCst);
+        lock(&self.done).clear();
+    }
+
+    /// How many clients have set all keys, or read them, since that was asked for.
+    pub(super) fn clients_done(&self) -> usize {
+        lock(&self.done).len()
     }
 }
 
@@ -159,9 +164,9 @@ impl<'a> ProxyClient<'a> {
 
     /// Tells of a round, if it is still asked for.
     fn end_round(&self, change: u64) {
-        let now = self.around.stage.mode.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = lock(&self.around.stage.mode);
         if now.1 == change {
-            self.around.stage.rounds.fetch_add(1, Ordering::SeqCst);
+            lock(&self.around.stage.done).insert(self.number);
         }
     }
 
@@ -258,7 +263,10 @@ impl<'a> ProxyClient<'a> {
 
     /// Whether the proxy has left out no server since the calm began. It counts with some delay.
     fn is_calm_indeed(&self) -> bool {
-        self.around.proxy.figures_by_now().is_ok_and(|now| now.ejects == self.around.stage.ejects.load(Ordering::SeqCst))
+        self.around
+            .proxy
+            .figures_by_now()
+            .is_ok_and(|now| now.ejects == self.around.stage.ejects.load(Ordering::SeqCst))
     }
 
     /// An older value: of the key's own server, or of one that stood in for it at some time.
@@ -311,4 +319,9 @@ impl<'a> ProxyClient<'a> {
 /// What a server itself has of a key.
 fn ask_directly(server: SocketAddr, key: &[u8]) -> Option<Vec<u8>> {
     Client::connect_within(server, DIRECT_LIMIT).and_then(|mut client| client.get(key)).ok().flatten()
+}
+
+/// What a client panicked over is told by its thread's end.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -159,7 +159,8 @@ impl CounterRecord {
             return Counted::TooMuch;
         }
         let is_less = sum <= self.low;
-        (self.low, self.calm) = (if is_less { self.low } else { sum }, calm);
+        // An older counter goes on from where it is.
+        (self.low, self.calm) = (sum, calm);
         match (is_less, in_calm) {
             (false, _) => Counted::Right,
             (true, true) => Counted::LessInCalm,
@@ -236,6 +237,7 @@ mod tests {
         assert_eq!(counter.judge(2, 1), Counted::Right, "the one that failed was carried out");
         assert_eq!(counter.judge(2, 1), Counted::LessInCalm);
         assert_eq!(counter.judge(1, 2), Counted::Stale);
+        assert_eq!(counter.judge(2, 2), Counted::Right, "it goes on from there");
     }
 
     #[test]

@@ -146,12 +146,7 @@ struct Director<'a> {
 impl Director<'_> {
     fn run(&self, mut fleet: Fleet<'_>) -> Result<Tally, String> {
         let (stage, servers) = (Stage::new(), fleet.addresses.clone());
-        let around = Surroundings {
-            stage: &stage,
-            proxy: &self.proxy,
-            servers: &servers,
-            moves_keys: self.row.ejects,
-        };
+        let around = Surroundings { stage: &stage, proxy: &self.proxy, servers: &servers, moves_keys: self.row.ejects };
         let mut clients: Vec<ProxyClient<'_>> =
             (0..self.plan.clients).map(|number| ProxyClient::new(number, self.plan.seed, around)).collect();
         clients.iter_mut().try_for_each(ProxyClient::begin)?;
@@ -186,8 +181,10 @@ impl Director<'_> {
         let begun = Instant::now();
         fleet.disturb(victim)?;
         stage.out.store(victim, Ordering::SeqCst);
+        // What stood in for it before may have older values.
+        self.read_all(stage)?;
         stage.set_mode(Mode::SetAll);
-        self.wait("clients set their keys", || Ok(stage.rounds.load(Ordering::SeqCst) >= self.plan.clients as u64))?;
+        self.wait("clients set their keys", || Ok(stage.clients_done() >= self.plan.clients))?;
         self.work(stage, if self.row.ejects { self.plan.operations / 2 } else { OPERATIONS_WITHOUT })?;
         if self.row.is_long {
             std::thread::sleep(Duration::from_millis(WINDOW_MS + 100).saturating_sub(begun.elapsed()));
@@ -202,10 +199,21 @@ impl Director<'_> {
         stage.out.store(NOBODY, Ordering::SeqCst);
         self.wait_for_servers()?;
         fleet.check_return(victim)?;
-        stage.set_mode(Mode::ReadAll);
-        let rounds = 2 * self.plan.clients as u64;
-        self.wait("clients read their keys", || Ok(stage.rounds.load(Ordering::SeqCst) >= rounds))?;
+        self.read_all(stage)?;
         stage.set_mode(Mode::Mix);
+        Ok(())
+    }
+
+    /// Clients do nothing but read, and every client has read all of its keys.
+    fn read_all(&self, stage: &Stage) -> Result<(), String> {
+        stage.set_mode(Mode::ReadAll);
+        let begun = Instant::now();
+        while stage.clients_done() < self.plan.clients {
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("{}: not every client reads its keys", self.row.rejoin));
+            }
+            std::thread::sleep(POLL);
+        }
         Ok(())
     }
 
@@ -243,7 +251,11 @@ impl Director<'_> {
         let begun = Instant::now();
         while !is_so()? {
             if begun.elapsed() > PATIENCE {
-                return Err(format!("{}, {}: in vain it was waited that {what}", self.row.rejoin, self.row.event.name()));
+                return Err(format!(
+                    "{}, {}: in vain it was waited that {what}",
+                    self.row.rejoin,
+                    self.row.event.name()
+                ));
             }
             std::thread::sleep(POLL);
         }

@@ -61,8 +61,7 @@ fn a_client_of_clusters_misses_the_slots_of_a_killed_server_only() {
     let Some(python) = requirement::python_with("redis.cluster") else { return };
     let folder = place::directory();
     let addresses: Vec<SocketAddr> = (0..SERVERS).map(|_| free_address().expect("a port")).collect();
-    let mut servers: Vec<Served> =
-        (0..SERVERS).map(|number| serve(folder.path(), number, &addresses)).collect();
+    let mut servers: Vec<Served> = (0..SERVERS).map(|number| serve(folder.path(), number, &addresses)).collect();
     let mut session = Session::start(&python, &addresses);
     session.run("fill");
     servers[1].kill();

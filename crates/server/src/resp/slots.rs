@@ -84,8 +84,7 @@ impl FromStr for ClusterNode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ClusterNode, String> {
-        let (address, slots) =
-            text.split_once('=').ok_or("write HOST:PORT=SLOTS, for example 10.0.0.1:6379=0-5460")?;
+        let (address, slots) = text.split_once('=').ok_or("write HOST:PORT=SLOTS, for example 10.0.0.1:6379=0-5460")?;
         let (host, port) = host_and_port(address)?;
         let slots: Vec<RangeInclusive<u16>> = slots.split(',').map(range).collect::<Result<_, _>>()?;
         Ok(ClusterNode { host, port, slots })
@@ -259,7 +258,8 @@ mod tests {
     fn each_slot_has_its_server() {
         let slots = ClusterSlots::new(nodes(&THREE), "[::1]:7").expect("every slot has one");
         let other = |slot| slots.other(slot).map(ToString::to_string);
-        for (slot, at) in [(0, 0), (5460, 0), (5461, 1), (9999, 1), (10_000, 2), (10_001, 1), (10_922, 1), (16_383, 2)] {
+        for (slot, at) in [(0, 0), (5460, 0), (5461, 1), (9999, 1), (10_000, 2), (10_001, 1), (10_922, 1), (16_383, 2)]
+        {
             let expected = ["10.0.0.1:6379", "", "c.example:9"][at];
             assert_eq!(other(slot), Some(expected.to_owned()).filter(|text| !text.is_empty()), "{slot}");
         }
