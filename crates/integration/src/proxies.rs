@@ -145,12 +145,10 @@ pub struct Tally {
     pub misses: u64,
     /// Answers older than an acknowledged write, or none, though nothing was disturbed since.
     pub lost: u64,
-    /// Values older than an acknowledged write, of the server that has the key.
+    /// Values and counters older than an acknowledged write, of the server that has the key.
     pub stale_home: u64,
     /// Such values of a server that had stood in for it before.
     pub stale_elsewhere: u64,
-    /// Additions to older counters.
-    pub stale_counters: u64,
     /// Answers by a write that had failed and was carried out after a newer one.
     pub late: u64,
     /// Additions and adds that were carried out twice.
@@ -167,7 +165,6 @@ impl Tally {
         self.lost += other.lost;
         self.stale_home += other.stale_home;
         self.stale_elsewhere += other.stale_elsewhere;
-        self.stale_counters += other.stale_counters;
         self.late += other.late;
         self.duplicated += other.duplicated;
         self.alien += other.alien;

@@ -94,7 +94,8 @@ pub struct RoutesTally {
     pub acknowledged: usize,
     /// Gets that answered a value while it was away.
     pub served: usize,
-    /// Keys that answered an older value than the acknowledged one, after it was back.
+    /// Keys that answered the older value after it was back, though the newer one was acknowledged
+    /// or answered too.
     pub stale: usize,
 }
 
@@ -157,7 +158,7 @@ fn serve(data: &Path, address: SocketAddr, rejoin: &str) -> Result<Served, Strin
     Ok(served)
 }
 
-/// Sets all keys, kills the first cache, sets all keys again, and lets it back in.
+/// Sets all keys, ends the first cache, sets all keys again, and lets it back in.
 ///
 /// # Errors
 /// What failed.
@@ -175,20 +176,23 @@ pub fn run(program: &Path, routes: Routes, rejoin: &str) -> Result<RoutesTally, 
             return Err(format!("{}: not every key can be set", routes.name()));
         }
     }
-    servers[0].kill();
+    // A kill takes what is in memory with it: there would be nothing to be stale.
+    servers[0].ask_to_stop();
+    servers[0].wait(PATIENCE);
     let set = proxy.set_all(b"new");
     let served = proxy.get_all().iter().flatten().count();
     servers[0] = start(0)?;
     wait_until_asked(&proxy, addresses[0]).map_err(failed)?;
-    let mut stale = vec![false; KEYS];
+    let (mut is_old, mut is_new) = (vec![false; KEYS], set.clone());
     // Where every cache has every key, another one may be the fastest each time.
     for _ in 0..5 {
         for (number, value) in proxy.get_all().into_iter().enumerate() {
-            stale[number] |= set[number] && value.is_some_and(|value| value == b"old");
+            is_old[number] |= value.as_deref() == Some(b"old");
+            is_new[number] |= value.as_deref() == Some(b"new");
         }
     }
-    let count = |flags: &[bool]| flags.iter().filter(|flag| **flag).count();
-    Ok(RoutesTally { acknowledged: count(&set), served, stale: count(&stale) })
+    let stale = is_old.iter().zip(&is_new).filter(|(is_old, is_new)| **is_old && **is_new).count();
+    Ok(RoutesTally { acknowledged: set.iter().filter(|is_set| **is_set).count(), served, stale })
 }
 
 /// Until the proxy asks this cache again.

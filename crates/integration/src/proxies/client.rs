@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stratakv_base::random::Random;
 
@@ -101,6 +101,7 @@ pub(super) struct ProxyClient<'a> {
     /// The server of each key while all are there.
     homes: Vec<usize>,
     counters: Vec<CounterRecord>,
+    counter_homes: Vec<usize>,
     adds: u64,
     /// Stale values that are counted already.
     seen: HashSet<(usize, u64)>,
@@ -117,6 +118,7 @@ impl<'a> ProxyClient<'a> {
             keys: vec![KeyRecord::default(); KEYS],
             homes: vec![NOBODY; KEYS],
             counters: vec![CounterRecord::default(); COUNTERS],
+            counter_homes: vec![NOBODY; COUNTERS],
             adds: 0,
             seen: HashSet::new(),
             tally: Tally::default(),
@@ -127,17 +129,35 @@ impl<'a> ProxyClient<'a> {
         format!("key:{}:{key}", self.number).into_bytes()
     }
 
-    /// Sets every key, while all servers are there, and looks where each of them is.
+    fn counter(&self, counter: usize) -> Vec<u8> {
+        format!("counter:{}:{counter}", self.number).into_bytes()
+    }
+
+    /// Sets every key and counter, while all servers are there, and looks where each of them is.
     ///
     /// # Errors
     /// A key is nowhere.
     pub(super) fn begin(&mut self) -> Result<(), String> {
-        self.set_all();
+        let begun = Instant::now();
+        let patient =
+            || if begun.elapsed() > PROXY_LIMIT { Err("the proxy stores nothing".to_owned()) } else { Ok(()) };
         for key in 0..KEYS {
-            let name = self.key(key);
-            let has = |server: &usize| ask_directly(self.around.servers[*server], &name).is_some();
-            self.homes[key] = (0..self.around.servers.len()).find(has).ok_or(format!("key {key} is nowhere"))?;
+            while !self.set(key) {
+                patient()?;
+            }
         }
+        for counter in 0..COUNTERS {
+            while !self.set_counter(counter) {
+                patient()?;
+            }
+        }
+        let servers = self.around.servers;
+        let home = |name: Vec<u8>| {
+            let has = |server: &usize| ask_directly(servers[*server], &name).is_some();
+            (0..servers.len()).find(has).ok_or_else(|| format!("{} is nowhere", name.escape_ascii()))
+        };
+        self.homes = (0..KEYS).map(|key| home(self.key(key))).collect::<Result<_, _>>()?;
+        self.counter_homes = (0..COUNTERS).map(|counter| home(self.counter(counter))).collect::<Result<_, _>>()?;
         Ok(())
     }
 
@@ -269,42 +289,58 @@ impl<'a> ProxyClient<'a> {
             .is_ok_and(|now| now.ejects == self.around.stage.ejects.load(Ordering::SeqCst))
     }
 
-    /// An older value: of the key's own server, or of one that stood in for it at some time.
+    /// An older value of a key, which counts once.
     fn stale(&mut self, key: usize, number: u64) {
-        let (home, name) = (self.homes[key], self.key(key));
-        let is_out = self.around.stage.out.load(Ordering::SeqCst) == home;
-        let is_home =
-            !is_out && ask_directly(self.around.servers[home], &name) == Some(number.to_string().into_bytes());
+        let is_home = self.is_of_home(self.homes[key], &self.key(key), number);
         if self.seen.insert((key, number)) {
-            let count = if is_home { &mut self.tally.stale_home } else { &mut self.tally.stale_elsewhere };
-            *count += 1;
+            self.count_stale(is_home);
         }
     }
 
+    /// Whether an older value is of the key's own server: else of one that stood in for it once.
+    fn is_of_home(&self, home: usize, name: &[u8], number: u64) -> bool {
+        let is_out = self.around.stage.out.load(Ordering::SeqCst) == home;
+        !is_out && ask_directly(self.around.servers[home], name) == Some(number.to_string().into_bytes())
+    }
+
+    fn count_stale(&mut self, is_home: bool) {
+        *if is_home { &mut self.tally.stale_home } else { &mut self.tally.stale_elsewhere } += 1;
+    }
+
     fn count(&mut self, counter: usize) {
-        let before = self.calm();
-        let name = format!("counter:{}:{counter}", self.number);
-        let request = format!("incr {name} 1\r\n");
-        match self.line(request.as_bytes()).map(|line| line.parse::<u64>()) {
+        let (before, name) = (self.calm(), self.counter(counter));
+        let request = [b"incr ", &name[..], b" 1\r\n"].concat();
+        match self.line(&request).map(|line| line.parse::<u64>()) {
             Some(Ok(sum)) => {
                 let calm = self.calm_since(before);
                 match self.counters[counter].judge(sum, calm) {
                     Counted::Right => {}
                     Counted::TooMuch => self.tally.duplicated += 1,
                     Counted::LessInCalm if self.is_calm_indeed() => self.tally.lost += 1,
-                    Counted::LessInCalm | Counted::Stale => self.tally.stale_counters += 1,
+                    Counted::LessInCalm | Counted::Stale => {
+                        let is_home = self.is_of_home(self.counter_homes[counter], &name, sum);
+                        self.count_stale(is_home);
+                    }
                 }
             }
-            // There is none: it begins where it was at most.
-            Some(Err(_)) => {
-                let base = self.counters[counter].base().to_string();
-                let request = crate::memcache::set_command(name.as_bytes(), 0, base.as_bytes());
-                let is_set = self.line(&request).is_some_and(|line| line == "STORED");
-                let calm = self.calm_since(before);
-                if is_set { self.counters[counter].is_set(calm) } else { self.counters[counter].set_failed() }
-            }
+            Some(Err(_)) => _ = self.set_counter(counter),
             None => self.counters[counter].failed(),
         }
+    }
+
+    /// There is none: it begins where it was at most. Whether it is set.
+    fn set_counter(&mut self, counter: usize) -> bool {
+        let (before, name) = (self.calm(), self.counter(counter));
+        let base = self.counters[counter].base().to_string();
+        let request = crate::memcache::set_command(&name, 0, base.as_bytes());
+        let is_set = self.line(&request).is_some_and(|line| line == "STORED");
+        let calm = self.calm_since(before);
+        if is_set {
+            self.counters[counter].is_set(calm)
+        } else {
+            self.counters[counter].set_failed()
+        }
+        is_set
     }
 
     /// A key that was never there: that it is there means that it was added twice.

@@ -149,7 +149,7 @@ impl Director<'_> {
         let around = Surroundings { stage: &stage, proxy: &self.proxy, servers: &servers, moves_keys: self.row.ejects };
         let mut clients: Vec<ProxyClient<'_>> =
             (0..self.plan.clients).map(|number| ProxyClient::new(number, self.plan.seed, around)).collect();
-        clients.iter_mut().try_for_each(ProxyClient::begin)?;
+        self.begin(&mut clients)?;
         std::thread::scope(|scope| {
             let threads: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || client.run())).collect();
             let directed = self.direct(&stage, &mut fleet);
@@ -160,6 +160,21 @@ impl Director<'_> {
             }
             directed.map(|()| tally)
         })
+    }
+
+    /// Clients look where their keys are, while the proxy leaves out nobody.
+    fn begin(&self, clients: &mut [ProxyClient<'_>]) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let before = self.proxy.figures_by_now()?.ejects;
+            let found = clients.iter_mut().try_for_each(ProxyClient::begin);
+            if self.proxy.figures_by_now()?.ejects == before {
+                return found;
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err("the proxy leaves out servers that are there".to_owned());
+            }
+        }
     }
 
     fn direct(&self, stage: &Stage, fleet: &mut Fleet<'_>) -> Result<(), String> {
