@@ -1,7 +1,6 @@
 //! Three caches behind a real proxy, [`twemproxy`](crate::twemproxy), with traffic all the time:
-//! servers are killed, end
-//! in order, freeze, are cut off from the clients, and come back. Clients judge every answer, and
-//! know which older ones are owed to the proxy's leaving servers out.
+//! servers are killed, end in order, freeze, are cut off from the clients, and come back. Clients
+//! judge every answer, and know which older ones are owed to the proxy's leaving servers out.
 //!
 //! Each row of the plan is a trial of its own: one way to rejoin, one event, some rounds of it.
 
