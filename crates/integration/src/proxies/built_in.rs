@@ -61,7 +61,7 @@ impl Routes {
             Routes::Hashed => "default = route_direct{ child = \"main\" }".to_owned(),
             Routes::Failover => format!("default = route_failover{{ {children} }}"),
             Routes::AllSync => {
-                format!("cmds = {{ get = route_allfastest{{ {children} }} }}, default = route_allsync{{ {children} }}")
+                format!("cmap = {{ get = route_allfastest{{ {children} }} }}, default = route_allsync{{ {children} }}")
             }
             Routes::AllFastest => format!("default = route_allfastest{{ {children} }}"),
         };
