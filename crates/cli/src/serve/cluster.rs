@@ -47,6 +47,9 @@ impl ClusterArguments {
         let mut own = texts.filter(|text| text.parse().is_ok_and(listens));
         match (own.next(), own.next()) {
             (Some(own), None) => Ok(own),
+            (None, _) if resp.is_empty() => {
+                Err(Failure::usage("--cluster-node is for Redis clients, who cannot connect: say --resp ADDRESS:PORT"))
+            }
             (None, _) => Err(Failure::usage(
                 "none of --cluster-node is an address of --resp: say by --cluster-self HOST:PORT which of them this \
                  server is",
@@ -85,6 +88,7 @@ mod tests {
     fn a_server_that_cannot_know_it_asks() {
         for (named, resp, words) in [
             (None, &["0.0.0.0:7001"][..], "none of --cluster-node is an address of --resp"),
+            (None, &[], "say --resp"),
             (None, &["127.0.0.1:7001", "[::1]:7002"], "127.0.0.1:7001 and [::1]:7002 are both"),
             (Some("a:1"), &["127.0.0.1:7001"], "--cluster-node: a:1 is none of"),
         ] {
