@@ -6,11 +6,12 @@ use std::process::Command;
 use crate::toolchain::target_directory;
 
 /// Runs one of the long harnesses of `stratakv-integration` (`attacks`, `crash`, `differ`,
-/// `realdata`, `redis-py-suite`, `redis-suite`, `soak`, `suites`, `ukv`, `veth`, `walks`) against
-/// an optimised server. `crash`, `differ` and the suites run against the one that the tests built,
-/// with every assertion on: nobody looks at its speed, and nothing is built twice.
+/// `proxies`, `realdata`, `redis-py-suite`, `redis-suite`, `soak`, `suites`, `ukv`, `veth`,
+/// `walks`) against an optimised server. `crash`, `differ`, `proxies` and the suites run against
+/// the one that the tests built, with every assertion on: nobody looks at its speed, and nothing is
+/// built twice.
 pub fn harness(root: &Path, name: &str, arguments: &[String]) -> Result<(), String> {
-    let profile = if matches!(name, "crash" | "differ" | "redis-py-suite" | "redis-suite" | "suites") {
+    let profile = if matches!(name, "crash" | "differ" | "proxies" | "redis-py-suite" | "redis-suite" | "suites") {
         "dev"
     } else {
         "release"

@@ -76,6 +76,7 @@ usage: cargo xtask COMMAND
   streams [OPTIONS]     the state stores for Kafka Streams: their tests, three brokers, kill -9; --short; --kills N; --bench: beside RocksDB's (JDK 17, Maven)
   suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
+  proxies [OPTIONS]     three caches behind a real proxy that are killed, frozen and cut off, with every answer judged; --short; --minutes N; --help says more
   programs              rq, celery, django-redis, redis-py and redis-cli against our server, where they are installed
   release --out DIR     tarball, package, bill of materials and checksums of this commit; --twice compares two of them; --help says more
   report-page [OPTIONS] a report of short runs in Chromium: light, dark, on paper, and at the width of a phone; --screenshot FILE
@@ -129,8 +130,8 @@ fn main() -> ExitCode {
         "status-page" => status_page::run(&repository(), rest),
         "mutate" => mutate::run(&repository(), rest),
         "mixed" => mixed::run(&repository(), rest),
-        "attacks" | "crash" | "differ" | "realdata" | "redis-py-suite" | "redis-suite" | "soak" | "suites"
-        | "walks" => cargo::harness(&repository(), command, rest),
+        "attacks" | "crash" | "differ" | "proxies" | "realdata" | "redis-py-suite" | "redis-suite" | "soak"
+        | "suites" | "walks" => cargo::harness(&repository(), command, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -11,6 +11,8 @@ const HEADINGS: [(&str, &[&str]); 7] = [
         "Network",
         &[
             "resp",
+            "cluster_node",
+            "cluster_self",
             "unix_mode",
             "threads",
             "connections",

@@ -1,5 +1,6 @@
 //! `stratakv serve`.
 
+mod cluster;
 mod listen;
 mod signals;
 mod systemd;
@@ -30,6 +31,7 @@ use crate::opening::{
     refuse_another_format, tell_growth,
 };
 use crate::say::say;
+use cluster::ClusterArguments;
 use listen::{Listen, address, as_named, mode};
 use signals::Signals;
 use user::{Paths, UserArguments};
@@ -127,6 +129,8 @@ struct ConnectionArguments {
     /// unix:PATH; may be given several times; port 0 takes a free one [default: nowhere]
     #[arg(long, value_name = "LISTEN")]
     resp: Vec<Listen>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Who may connect to unix: sockets: the mode of their files
     #[arg(long, value_name = "MODE", default_value = "0700", value_parser = mode)]
     unix_mode: u32,
@@ -284,6 +288,7 @@ impl Arguments {
                 Listen::Unix(path) => options.resp.unix.push(path),
             }
         }
+        options.resp.cluster = self.network.cluster.slots(&self.network.resp)?;
         if self.network.memcache.is_empty() && options.inherited.is_empty() {
             options.memcache = ServerOptions::default().memcache;
         }

@@ -1,6 +1,6 @@
 //! What StrataKV's integration tests stand on: the built program as a child process, a plain
 //! memcache client, values that prove themselves, and the long harnesses (`attacks`, `crash`,
-//! `realdata`, `suites`, `ukv`, `veth`, `walks`) that `cargo xtask` runs too.
+//! `proxies`, `realdata`, `suites`, `ukv`, `veth`, `walks`) that `cargo xtask` runs too.
 //!
 //! The harnesses of real processes look at a store from outside, as a user would; `sim` and `world`
 //! have it inside simulations.
@@ -24,6 +24,7 @@ pub mod probes;
 pub mod process;
 pub mod program;
 pub mod protocol;
+pub mod proxies;
 pub mod realdata;
 pub mod redis_py_suite;
 pub mod redis_suite;

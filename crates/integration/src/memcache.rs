@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use crate::protocol;
 
@@ -31,6 +32,18 @@ impl Client {
     /// As connect(2).
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
         protocol::stream(address).map(|reader| Client { reader })
+    }
+
+    /// Connects, and waits for no answer longer than this.
+    ///
+    /// # Errors
+    /// As connect(2); `TimedOut` if it takes longer.
+    pub fn connect_within(address: SocketAddr, limit: Duration) -> io::Result<Client> {
+        let stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        Ok(Client { reader: BufReader::new(stream) })
     }
 
     /// The socket, to misuse.

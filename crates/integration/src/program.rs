@@ -107,6 +107,8 @@ pub struct Serve {
     pub data: PathBuf,
     /// What it speaks.
     pub protocol: Protocol,
+    /// Where it serves; a free port of loopback, where nothing is said.
+    pub address: Option<SocketAddr>,
     /// Further options.
     pub options: Vec<String>,
     /// A shell line to run first, in the process that becomes the server (`ulimit -f 1000`).
@@ -125,6 +127,7 @@ impl Serve {
         Serve {
             data: data.to_owned(),
             protocol: Protocol::Memcache,
+            address: None,
             options: Vec::new(),
             before: None,
             user: None,
@@ -136,6 +139,12 @@ impl Serve {
     /// By another protocol.
     pub fn protocol(mut self, protocol: Protocol) -> Serve {
         self.protocol = protocol;
+        self
+    }
+
+    /// At this address.
+    pub fn at(mut self, address: SocketAddr) -> Serve {
+        self.address = Some(address);
         self
     }
 
@@ -156,7 +165,7 @@ impl Serve {
     /// # Errors
     /// The process cannot be started.
     pub fn spawn(&self) -> io::Result<Served> {
-        let address = free_address()?;
+        let address = self.address.map_or_else(free_address, Ok)?;
         let stderr = File::options().create(true).append(true).open(&self.log)?;
         let built = match self.protocol {
             Protocol::Memcache => binary().to_owned(),

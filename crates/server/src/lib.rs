@@ -67,6 +67,7 @@ pub use admin::Admin;
 pub use driven::{DrivenListeners, DrivenServer};
 pub use listener::check_free;
 pub use memory_budget::client_memory_bytes;
+pub use resp::{ClusterNode, ClusterSlots};
 pub use server::{ClientLimits, Error, Inherited, PreparedServer, RespListeners, Server, ServerOptions};
 /// Where to serve through AF_XDP, and with how much memory.
 pub use stratakv_device::xdp::{UMEM_BYTES, XdpOptions};

@@ -19,7 +19,7 @@ use stratakv_device::{Socket, SocketAddress};
 use crate::credentials::Accounts;
 use crate::listener;
 use crate::presence;
-use crate::resp::ClientDescription;
+use crate::resp::{ClientDescription, ClusterSlots};
 use crate::shared::{Shared, share};
 use crate::tls::TlsOptions;
 use crate::unix::{self, SocketFile};
@@ -81,6 +81,10 @@ pub struct RespListeners {
     pub tls_addresses: Vec<SocketAddr>,
     /// Paths of UNIX sockets.
     pub unix: Vec<PathBuf>,
+    /// Slots of Redis Cluster that are spread over several servers: clients of clusters find each
+    /// key where it is, and keys of other servers are refused. Memcache clients see no slots.
+    /// Default: `None`, this server has all slots.
+    pub cluster: Option<ClusterSlots>,
 }
 
 impl RespListeners {
@@ -171,6 +175,11 @@ impl ServerOptions {
             None if wants_tls => return refuse("TLS needs a certificate and a key (--tls-cert, --tls-key)".into()),
             None => {}
             Some(tls) => _ = tls.load()?,
+        }
+        if self.resp.cluster.is_some() && self.resp.is_empty() {
+            return refuse(
+                "slots of a cluster are for Redis clients, who cannot connect: say --resp ADDRESS:PORT".into(),
+            );
         }
         if self.unix_mode > 0o777 {
             return refuse(format!("mode {:o} of UNIX sockets: it can be 0 to 777", self.unix_mode));

@@ -169,7 +169,7 @@ pub(crate) fn share(
     let unix = options.unix.clone();
     let watches = Watches::of(store.clone());
     let level = options.level.unwrap_or(store.default_level());
-    let resp = RespShared::new(level.max(store.batch_level()), options.slow_from);
+    let resp = RespShared::new(level.max(store.batch_level()), options.slow_from, options.resp.cluster.clone());
     Arc::new(Shared {
         level,
         store,

@@ -11,6 +11,7 @@ use stratakv::{Engine, Level, Options, Store};
 use stratakv_server::{RespListeners, Server, ServerOptions};
 
 mod clients;
+mod cluster;
 #[path = "conversations/resp.rs"]
 mod conversations;
 mod programs;
@@ -217,11 +218,16 @@ struct Redis(Child, SocketAddr);
 
 impl Redis {
     fn start() -> Redis {
+        Redis::with(&["--dir", "/tmp"])
+    }
+
+    fn with(options: &[&str]) -> Redis {
         let first = std::process::id();
         for port in (0..100).map(|step| (10_000 + (first + step) % 20_000) as u16) {
             let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
             let mut command = Command::new("/usr/bin/redis-server");
-            let process = command.args(arguments).current_dir("/tmp").stdout(Stdio::null()).spawn().unwrap();
+            let process =
+                command.args(arguments).args(options).current_dir("/tmp").stdout(Stdio::null()).spawn().unwrap();
             let mut redis = Redis(process, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
             if redis.is_ready() {
                 return redis;

@@ -216,6 +216,11 @@ impl Connection {
         if self.is_stranger(context) && !is_open {
             return Err(Cow::Borrowed(session::NO_AUTH));
         }
+        if let Some(command) = command
+            && self.is_elsewhere(command, arguments, session, context)
+        {
+            return Ok(());
+        }
         pubsub::check_listener(command, session)?;
         if session.transaction.queue.is_some() && !command.is_some_and(transactions::is_at_once) {
             let queued = self.queue(command, arguments, session, context);

@@ -11,6 +11,7 @@ use super::cursors::Cursors;
 use super::encodings::EncodingSettings;
 use super::known_trees::KnownTrees;
 use super::pubsub::PubSub;
+use super::slots::ClusterSlots;
 use super::slow_log::SlowCommands;
 use super::turns::KeyTurns;
 use super::waiting::WaitTable;
@@ -39,11 +40,13 @@ pub(crate) struct RespShared {
     last_id: AtomicU64,
     /// By which clients of a cluster know the server.
     node_id: OnceLock<String>,
+    /// Slots that are spread over servers; `None`: this one has all.
+    pub(crate) slots: Option<ClusterSlots>,
 }
 
 impl RespShared {
     /// Commands are slow from a time on, or never.
-    pub(crate) fn new(batch_level: Level, slow_from: Option<Duration>) -> RespShared {
+    pub(crate) fn new(batch_level: Level, slow_from: Option<Duration>, slots: Option<ClusterSlots>) -> RespShared {
         let (cursors, encodings, sweeps, turns, trees) = Default::default();
         let (calls, slow) = (Arc::default(), SlowCommands::from(slow_from));
         let (waits, pubsub) = (WaitTable::new(&calls), PubSub::new(&calls));
@@ -61,6 +64,7 @@ impl RespShared {
             slow,
             last_id,
             node_id,
+            slots,
         }
     }
 

@@ -60,7 +60,7 @@ pub(crate) fn info(shared: &Shared, sections: &[String], wall: Wall) -> String {
 fn server(shared: &Shared, wall: Wall, lines: &mut Lines) {
     let uptime = shared.started.elapsed().as_secs();
     lines.add("redis_version", REDIS_VERSION);
-    lines.add("redis_mode", "standalone");
+    lines.add("redis_mode", if shared.resp.slots.is_some() { "cluster" } else { "standalone" });
     lines.add("stratakv_version", env!("CARGO_PKG_VERSION"));
     lines.add("stratakv_engine", shared.store.engine().name());
     lines.add("stratakv_durability", shared.level.name());
@@ -150,8 +150,8 @@ fn replication(_: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("master_repl_offset", 0);
 }
 
-fn cluster(_: &Shared, _: Wall, lines: &mut Lines) {
-    lines.add("cluster_enabled", 0);
+fn cluster(shared: &Shared, _: Wall, lines: &mut Lines) {
+    lines.add("cluster_enabled", u8::from(shared.resp.slots.is_some()));
 }
 
 fn processor(_: &Shared, _: Wall, lines: &mut Lines) {

@@ -154,7 +154,7 @@ impl Bench {
             sweeps: NodeSweeps::default(),
             watches: Arc::default(),
             details: Details::default(),
-            resp: RespShared::new(Level::PowerLoss, None),
+            resp: RespShared::new(Level::PowerLoss, None, None),
             accounts: None,
             is_cache: false,
             unsent: sent.to_vec(),

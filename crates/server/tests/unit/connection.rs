@@ -680,7 +680,7 @@ fn operations_ask_for_the_servers_level() {
         log: Log { watches: &Watches::default(), details: &Details::default(), wall: WALL, cfd: 7 },
         accounts: None,
         server: &NoServer,
-        resp: &RespShared::new(Level::ProcessCrash, None),
+        resp: &RespShared::new(Level::ProcessCrash, None, None),
         is_cache: false,
         submissions: &mut submissions,
     });

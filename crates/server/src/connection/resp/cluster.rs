@@ -1,105 +1,210 @@
-//! `CLUSTER`, as a cluster of one node that has all slots: so clients of clusters can use it.
+//! `CLUSTER`, and commands whose keys are another server's. Without static slots it is a cluster of
+//! one node that has all slots, so that clients of clusters can use it.
 
 use std::borrow::Cow;
 
 use stratakv_protocol::resp::{Version, encode};
 
-use super::table::unsupported_part;
+use super::data::key_places;
+use super::table::{CommandSpec, unsupported_part};
 use super::{Connection, Context, Handled};
-use crate::resp::{Arguments, Session};
+use crate::resp::transaction::Queue;
+use crate::resp::{Arguments, ClusterNode, ClusterSlots, SLOTS, Session, SlotRange, slot_of};
+use crate::schedule::cost_of_text;
 
-/// Slots of a cluster.
-const SLOTS: u16 = 16_384;
 /// The port of the bus between nodes is so much higher, by Redis's rule. Nobody listens there.
 const BUS: u32 = 10_000;
-
-/// The slot of a key: what is between the first braces counts, if there is something.
-fn slot_of(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
-        let rest = key.get(open + 1..)?;
-        let close = rest.iter().position(|byte| *byte == b'}')?;
-        rest.get(..close).filter(|tag| !tag.is_empty())
-    });
-    crc16(tag.unwrap_or(key)) % SLOTS
-}
-
-/// CRC-16/XMODEM, by which a cluster hashes.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| crc << 1 ^ if crc & 0x8000 != 0 { 0x1021 } else { 0 })
-    })
-}
+/// The words of Redis.
+const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+/// The answer to `COUNTKEYSINSLOT`.
+const NOT_COUNTED: &str = "ERR keys are not counted by slot: DBSIZE counts those of all slots on this server";
 
 impl Connection {
     pub(super) fn resp_cluster(&mut self, a: &Arguments<'_>, s: &mut Session, context: &mut Context<'_>) -> Handled {
-        let node = ClusterNode::of(context);
+        let cluster = ClusterView::of(context);
+        let mut out = Vec::new();
         match () {
-            () if a.is(1, "INFO") && a.len() == 2 => {
-                self.say(|out| encode::verbatim(out, info().as_bytes(), s.version))
-            }
-            () if a.is(1, "MYID") && a.len() == 2 => self.say(|out| encode::bulk(out, node.id.as_bytes())),
+            () if a.is(1, "INFO") && a.len() == 2 => encode::verbatim(&mut out, cluster.info().as_bytes(), s.version),
+            () if a.is(1, "MYID") && a.len() == 2 => encode::bulk(&mut out, cluster.own_id().as_bytes()),
             () if a.is(1, "NODES") && a.len() == 2 => {
-                self.say(|out| encode::verbatim(out, node.line().as_bytes(), s.version))
+                encode::verbatim(&mut out, cluster.lines().as_bytes(), s.version);
             }
-            () if a.is(1, "SLOTS") && a.len() == 2 => self.say(|out| node.slots(out)),
-            () if a.is(1, "SHARDS") && a.len() == 2 => self.say(|out| node.shards(s.version, out)),
-            () if a.is(1, "KEYSLOT") && a.len() == 3 => self.say(|out| encode::integer(out, slot_of(a.get(2)).into())),
-            () if a.is(1, "COUNTKEYSINSLOT") && a.len() == 3 => {
-                Err(Cow::Borrowed("ERR keys are not counted by slot: there is one node, and DBSIZE tells of all slots"))
-            }
-            () if a.is(1, "HELP") && a.len() == 2 => self.help("cluster"),
-            () => Err(unsupported_part("cluster", a)),
+            () if a.is(1, "SLOTS") && a.len() == 2 => cluster.slots(&mut out),
+            () if a.is(1, "SHARDS") && a.len() == 2 => cluster.shards(s.version, &mut out),
+            () if a.is(1, "KEYSLOT") && a.len() == 3 => encode::integer(&mut out, slot_of(a.get(2)).into()),
+            () if a.is(1, "COUNTKEYSINSLOT") && a.len() == 3 => return Err(Cow::Borrowed(NOT_COUNTED)),
+            () if a.is(1, "HELP") && a.len() == 2 => return self.help("cluster"),
+            () => return Err(unsupported_part("cluster", a)),
         }
+        self.grant.spend(cost_of_text(&out));
+        self.say(|answer| *answer = out)
     }
 
     /// READONLY and READWRITE: what clients of a cluster want of replicas, of which there are none.
     pub(super) fn resp_readonly(&mut self, _: &Arguments<'_>, _: &mut Session, _: &mut Context<'_>) -> Handled {
         self.say(|out| encode::simple(out, "OK"))
     }
+
+    /// Whether a command cannot be carried out here, as its keys are another server's or have
+    /// several slots. Then it is answered, and spoils the transaction that it is in.
+    pub(super) fn is_elsewhere(
+        &mut self,
+        command: &CommandSpec,
+        a: &Arguments<'_>,
+        session: &mut Session,
+        context: &Context<'_>,
+    ) -> bool {
+        let Some(slots) = &context.resp.slots else { return false };
+        let queue = session.transaction.queue.as_ref();
+        let Some(refusal) = slot_refusal(slots, command, a, queue) else { return false };
+        if command.name == "exec" {
+            session.transaction.queue = None;
+            session.transaction.take_watched();
+        } else {
+            session.transaction.refuse();
+        }
+        // No error of the client: it learns where slots are.
+        self.say(|out| encode::error(out, &refusal)).is_ok()
+    }
 }
 
-/// The node, as the client that asks can reach it.
-struct ClusterNode<'a> {
-    id: &'a str,
+/// Why the keys of a command are none of this server's: the text of an error.
+fn slot_refusal(
+    slots: &ClusterSlots,
+    command: &CommandSpec,
+    a: &Arguments<'_>,
+    queue: Option<&Queue>,
+) -> Option<Cow<'static, str>> {
+    let mut asked: Box<dyn Iterator<Item = u16>> = match command.name {
+        _ if !command.takes(a.len()) => return None,
+        // Commands were looked at one by one when they were queued.
+        "exec" => Box::new(queue?.keys.iter().map(|key| slot_of(key.user()))),
+        // Its channel has a slot, and is no key.
+        "spublish" => Box::new(std::iter::once(slot_of(a.get(1)))),
+        _ => {
+            let places = key_places(command, a).into_iter();
+            Box::new(places.filter(|place| *place < a.len()).map(|place| slot_of(a.get(place))))
+        }
+    };
+    let slot = asked.next()?;
+    if asked.any(|other| other != slot) {
+        return Some(Cow::Borrowed(CROSS_SLOT));
+    }
+    let node = slots.other(slot)?;
+    Some(Cow::Owned(format!("MOVED {slot} {}:{}", node.host(), node.port())))
+}
+
+/// A server of the cluster, as the client that asks can reach it.
+struct NodeView<'a> {
+    id: Cow<'a, str>,
     /// Empty: the client goes on with the address that it has used.
-    host: String,
+    host: Cow<'a, str>,
     port: u16,
 }
 
-impl<'a> ClusterNode<'a> {
-    fn of(context: &Context<'a>) -> ClusterNode<'a> {
-        let address = context.server.local_address();
-        let host = address.map_or_else(String::new, |address| address.ip().to_canonical().to_string());
-        ClusterNode { id: context.resp.node_id(), host, port: address.map_or(0, |address| address.port()) }
+/// All servers and their slots.
+struct ClusterView<'a> {
+    nodes: Vec<NodeView<'a>>,
+    ranges: Cow<'a, [SlotRange]>,
+    own: usize,
+}
+
+impl<'a> ClusterView<'a> {
+    fn of(context: &Context<'a>) -> ClusterView<'a> {
+        let Some(slots) = &context.resp.slots else { return ClusterView::alone(context) };
+        let view = |node: &'a ClusterNode| {
+            let (id, host) = (Cow::Owned(ClusterSlots::id(node)), Cow::Borrowed(node.host()));
+            NodeView { id, host, port: node.port() }
+        };
+        ClusterView {
+            nodes: slots.nodes().iter().map(view).collect(),
+            ranges: Cow::Borrowed(slots.ranges()),
+            own: slots.own(),
+        }
     }
 
-    fn line(&self) -> String {
-        let ClusterNode { id, host, port } = self;
-        let bus = u32::from(*port) + BUS;
-        format!("{id} {host}:{port}@{bus} myself,master - 0 0 1 connected 0-{}\n", SLOTS - 1)
+    /// The only node, which has all slots.
+    fn alone(context: &Context<'a>) -> ClusterView<'a> {
+        let address = context.server.local_address();
+        let host = address.map_or_else(String::new, |address| address.ip().to_canonical().to_string());
+        let (id, port) = (Cow::Borrowed(context.resp.node_id()), address.map_or(0, |address| address.port()));
+        let ranges = Cow::Owned(vec![SlotRange { first: 0, last: SLOTS - 1, node: 0 }]);
+        ClusterView { nodes: vec![NodeView { id, host: Cow::Owned(host), port }], ranges, own: 0 }
+    }
+
+    fn own_id(&self) -> &str {
+        self.nodes.get(self.own).map_or("", |node| &node.id)
+    }
+
+    fn ranges_of(&self, node: usize) -> impl Iterator<Item = &SlotRange> {
+        self.ranges.iter().filter(move |range| range.node == node)
+    }
+
+    /// A line for each node. Nobody looks whether others run: all count as connected.
+    fn lines(&self) -> String {
+        let line = |(place, node): (usize, &NodeView<'_>)| {
+            let NodeView { id, host, port } = node;
+            let bus = u32::from(*port) + BUS;
+            let flags = if place == self.own { "myself,master" } else { "master" };
+            let mut line = format!("{id} {host}:{port}@{bus} {flags} - 0 0 {} connected", place + 1);
+            for SlotRange { first, last, .. } in self.ranges_of(place) {
+                line.push_str(&if first == last { format!(" {first}") } else { format!(" {first}-{last}") });
+            }
+            line + "\n"
+        };
+        self.nodes.iter().enumerate().map(line).collect()
     }
 
     fn slots(&self, out: &mut Vec<u8>) {
-        encode::array(out, 1);
-        encode::array(out, 3);
-        encode::integer(out, 0);
-        encode::integer(out, i64::from(SLOTS) - 1);
-        encode::array(out, 4);
-        encode::bulk(out, self.host.as_bytes());
-        encode::integer(out, self.port.into());
-        encode::bulk(out, self.id.as_bytes());
-        encode::array(out, 0);
+        encode::array(out, self.ranges.len());
+        for range in self.ranges.iter() {
+            let Some(node) = self.nodes.get(range.node) else { continue };
+            encode::array(out, 3);
+            encode::integer(out, range.first.into());
+            encode::integer(out, range.last.into());
+            encode::array(out, 4);
+            encode::bulk(out, node.host.as_bytes());
+            encode::integer(out, node.port.into());
+            encode::bulk(out, node.id.as_bytes());
+            encode::array(out, 0);
+        }
     }
 
     fn shards(&self, version: Version, out: &mut Vec<u8>) {
-        encode::array(out, 1);
-        encode::map(out, 2, version);
-        encode::bulk(out, b"slots");
-        encode::array(out, 2);
-        encode::integer(out, 0);
-        encode::integer(out, i64::from(SLOTS) - 1);
-        encode::bulk(out, b"nodes");
-        encode::array(out, 1);
+        encode::array(out, self.nodes.len());
+        for (place, node) in self.nodes.iter().enumerate() {
+            encode::map(out, 2, version);
+            encode::bulk(out, b"slots");
+            encode::array(out, 2 * self.ranges_of(place).count());
+            for range in self.ranges_of(place) {
+                encode::integer(out, range.first.into());
+                encode::integer(out, range.last.into());
+            }
+            encode::bulk(out, b"nodes");
+            encode::array(out, 1);
+            node.describe(version, out);
+        }
+    }
+
+    fn info(&self) -> String {
+        let (slots, nodes) = (SLOTS.to_string(), self.nodes.len().to_string());
+        let figures = [
+            ("cluster_state", "ok"),
+            ("cluster_slots_assigned", &slots),
+            ("cluster_slots_ok", &slots),
+            ("cluster_slots_pfail", "0"),
+            ("cluster_slots_fail", "0"),
+            ("cluster_known_nodes", &nodes),
+            ("cluster_size", &nodes),
+            ("cluster_current_epoch", &nodes),
+            ("cluster_my_epoch", &(self.own + 1).to_string()),
+        ];
+        figures.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
+    }
+}
+
+impl NodeView<'_> {
+    fn describe(&self, version: Version, out: &mut Vec<u8>) {
         encode::map(out, 7, version);
         encode::bulk(out, b"id");
         encode::bulk(out, self.id.as_bytes());
@@ -113,34 +218,5 @@ impl<'a> ClusterNode<'a> {
         encode::integer(out, 0);
         encode::bulk(out, b"health");
         encode::bulk(out, b"online");
-    }
-}
-
-fn info() -> String {
-    let figures = [
-        ("cluster_state", "ok".to_owned()),
-        ("cluster_slots_assigned", SLOTS.to_string()),
-        ("cluster_slots_ok", SLOTS.to_string()),
-        ("cluster_slots_pfail", 0.to_string()),
-        ("cluster_slots_fail", 0.to_string()),
-        ("cluster_known_nodes", 1.to_string()),
-        ("cluster_size", 1.to_string()),
-        ("cluster_current_epoch", 1.to_string()),
-        ("cluster_my_epoch", 1.to_string()),
-    ];
-    figures.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_have_the_slots_of_redis() {
-        for (key, slot) in [("foo", 12182), ("123456789", 12739), ("{foo}bar", 12182), ("a{foo}{b}", 12182), ("", 0)] {
-            assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
-        }
-        assert_eq!(crc16(b"123456789"), 0x31C3, "the check value of CRC-16/XMODEM");
-        assert_ne!(slot_of(b"{}foo"), slot_of(b"foo"), "nothing between the braces: all of it counts");
     }
 }

@@ -97,6 +97,17 @@ impl Connection {
 /// The keys of a command, each once. None, if it does not say how many there are: the command tells
 /// that itself.
 pub(super) fn keys_of(command: &CommandSpec, a: &Arguments<'_>) -> Result<Vec<Key>, RequestRefusal> {
+    let mut places = key_places(command, a);
+    if places.len() > KEYS_MAX {
+        return Err(Cow::Owned(format!("ERR a command takes up to {KEYS_MAX} keys: send them in parts")));
+    }
+    let mut seen = HashSet::with_capacity(places.len());
+    places.retain(|place| seen.insert(a.get(*place)));
+    places.into_iter().map(|place| a.key(place)).collect()
+}
+
+/// Where they stand among the arguments. A request that lacks arguments may end before.
+pub(super) fn key_places(command: &CommandSpec, a: &Arguments<'_>) -> Vec<usize> {
     let (first, last, step) = command.keys;
     let (first, last, step) = (usize::try_from(first), isize::from(last), usize::try_from(step).unwrap_or(1));
     let mut places = Vec::new();
@@ -114,13 +125,8 @@ pub(super) fn keys_of(command: &CommandSpec, a: &Arguments<'_>) -> Result<Vec<Ke
             Some(count) if count > 0 && count <= a.len().saturating_sub(at + 1) => {
                 places.extend(at + 1..=at + count);
             }
-            _ => return Ok(Vec::new()),
+            _ => return Vec::new(),
         }
     }
-    if places.len() > KEYS_MAX {
-        return Err(Cow::Owned(format!("ERR a command takes up to {KEYS_MAX} keys: send them in parts")));
-    }
-    let mut seen = HashSet::with_capacity(places.len());
-    places.retain(|place| seen.insert(a.get(*place)));
-    places.into_iter().map(|place| a.key(place)).collect()
+    places
 }

@@ -38,12 +38,12 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
     (
         "cluster",
         &[
-            ("INFO", "Return information about the cluster: one node that has all slots."),
+            ("INFO", "Return information about the cluster, whose slots are static."),
             ("KEYSLOT <key>", "Return the hash slot of <key>."),
             ("MYID", "Return the ID of this node."),
-            ("NODES", "Return the node as a line."),
-            ("SHARDS", "Return the slots and the node that has them."),
-            ("SLOTS", "Return the slots and the node that has them, in the older form."),
+            ("NODES", "Return each node as a line."),
+            ("SHARDS", "Return the nodes and the slots that they have."),
+            ("SLOTS", "Return the slots and the nodes that have them, in the older form."),
         ],
     ),
     (

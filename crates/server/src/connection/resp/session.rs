@@ -144,12 +144,13 @@ impl Connection {
         s.description.name = name.unwrap_or_else(|| std::mem::take(&mut s.description.name));
         context.server.describe_client(&s.description);
         let id = context.server.client_id();
-        self.say(|out| hello(out, version, id))
+        let mode = if context.resp.slots.is_some() { "cluster" } else { "standalone" };
+        self.say(|out| hello(out, (version, mode), id))
     }
 }
 
 /// The reply to HELLO.
-fn hello(out: &mut Vec<u8>, version: Version, id: u64) {
+fn hello(out: &mut Vec<u8>, (version, mode): (Version, &str), id: u64) {
     encode::map(out, 7, version);
     encode::bulk(out, b"server");
     encode::bulk(out, b"redis");
@@ -160,7 +161,7 @@ fn hello(out: &mut Vec<u8>, version: Version, id: u64) {
     encode::bulk(out, b"id");
     encode::integer(out, i64::try_from(id).unwrap_or(i64::MAX));
     encode::bulk(out, b"mode");
-    encode::bulk(out, b"standalone");
+    encode::bulk(out, mode.as_bytes());
     encode::bulk(out, b"role");
     encode::bulk(out, b"master");
     encode::bulk(out, b"modules");

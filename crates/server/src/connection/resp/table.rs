@@ -179,7 +179,7 @@ commands! {
     "client" -2 "noscript" (0, 0, 0) "connection" "2.4.0" resp_client
         "Tells of clients, names them and closes them: ID, INFO, KILL, LIST, GETNAME, REPLY, SETNAME, SETINFO, UNBLOCK."
     "cluster" -2 "" (0, 0, 0) "cluster" "3.0.0" resp_cluster
-        "Tells of a cluster of one node that has all slots: INFO, KEYSLOT, MYID, NODES, SHARDS, SLOTS."
+        "Tells of a cluster whose slots are static: INFO, KEYSLOT, MYID, NODES, SHARDS, SLOTS."
     "command" -1 "loading" (0, 0, 0) "server" "2.8.13" resp_command
         "Returns information about the commands: COUNT, DOCS, GETKEYS, INFO, LIST."
     "config" -2 "admin noscript" (0, 0, 0) "server" "2.0.0" resp_config

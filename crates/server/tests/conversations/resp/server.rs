@@ -199,7 +199,7 @@ pub const CONVERSATIONS: &[RespConversation] = &[
             ("CLUSTER KEYSLOT \"\\xff\\x00\"", "(1023)"),
             (
                 "CLUSTER COUNTKEYSINSLOT 1",
-                "-ERR keys are not counted by slot: there is one node, and DBSIZE tells of all slots",
+                "-ERR keys are not counted by slot: DBSIZE counts those of all slots on this server",
             ),
             (
                 "CLUSTER MEET 127.0.0.1 1",
