@@ -1,6 +1,6 @@
 //! `cargo xtask fixtures`: makes the stores of older programs that
 //! `crates/integration/tests/main/fixtures.rs` opens. It builds the program of a commit in a
-//! worktree of its own, has it write stores of every engine, and packs them.
+//! worktree below `target`, has it write stores of every engine, and packs them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,19 +8,19 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cargo::{cargo, hide_caller, succeed};
+use crate::cargo::{build, built, cargo, succeed};
 use crate::serving::{Serving, with_directory_in};
 
 const USAGE: &str = "\
 usage: cargo xtask fixtures --make NAME [OPTIONS]
   --make NAME      write crates/integration/tests/fixtures/NAME anew
-  --commit REV     the program that writes the stores [default: HEAD]
+  --commit REV     the program that writes the stores [default: that of this tree]
   --kinds A,B      only these [default: all that tests/fixtures/writer.rs has]
   --about TEXT     what is special about this program, for about.toml";
 /// Where the stores are, from the repository's root.
 const FOLDER: &str = "crates/integration/tests/fixtures";
-/// What writes them, as an example of the library.
-const WRITER: &str = "fixture_writer";
+/// What writes them: a program of this tree, and of older ones an example of the library.
+const WRITER: &str = "fixture-writer";
 /// All kinds of stores that the writer knows.
 const KINDS: &str = "in_place,packed,two_directories,hash,matrix,pmem_levels,tier";
 /// How a store is left.
@@ -30,7 +30,7 @@ const ENDS: [&str; 2] = ["closed", "killed"];
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     name: String,
-    commit: String,
+    commit: Option<String>,
     kinds: Vec<String>,
     about: String,
 }
@@ -41,25 +41,54 @@ struct Options {
 /// The commit does not build, or its program fails.
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let options = parse(arguments)?;
-    let commit = git(root, &["rev-parse", "--short=8", &options.commit])?;
-    // Below target/, which git and the checks pass over.
     let work = root.join("target/fixtures");
+    fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
+    let name = options.commit.as_deref().unwrap_or("HEAD");
+    let commit = git(root, &["rev-parse", "--short=8", name])?;
+    let programs = match &options.commit {
+        Some(_) => programs_of(root, &work, &commit)?,
+        None => {
+            build(root, "dev", &["stratakv", WRITER], &[])?;
+            Programs { writer: built(root, "dev", WRITER), server: Some(built(root, "dev", "stratakv")) }
+        }
+    };
+    make(root, &options, &programs, (&work, &commit))
+}
+
+/// Builds the programs of a commit, in a worktree that stays for another time.
+fn programs_of(root: &Path, work: &Path, commit: &str) -> Result<Programs, String> {
     let tree = work.join(format!("tree-{commit}"));
-    git(root, &["worktree", "add", "--force", "--detach", &tree.display().to_string(), &commit])?;
-    let outcome = make(root, &options, (&tree, &work, &commit));
-    git(root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
-    outcome
+    if !tree.is_dir() {
+        git(root, &["worktree", "prune"])?;
+        git(root, &["worktree", "add", "--detach", &tree.display().to_string(), commit])?;
+    }
+    let example = tree.join("crates/stratakv/examples").join(WRITER);
+    fs::create_dir_all(&example).map_err(|error| format!("{}: {error}", example.display()))?;
+    copy(&root.join(FOLDER).join("program.rs"), &example.join("main.rs"))?;
+    copy(&root.join(FOLDER).join("writer.rs"), &example.join("writer.rs"))?;
+    // Of all commits: most that they depend on is the same.
+    let target = work.join("build");
+    // Programs before structures have no such crate.
+    let has_redis = tree.join("crates/structures").is_dir();
+    let mut command = cargo(&tree);
+    command.args(["build", "--locked", "--package", "stratakv", "--example", WRITER, "--target-dir"]).arg(&target);
+    if has_redis {
+        command.args(["--package", "stratakv-cli", "--bin", "stratakv"]);
+    }
+    succeed("build", &mut command)?;
+    let server = has_redis.then(|| target.join("debug/stratakv"));
+    Ok(Programs { writer: target.join("debug/examples").join(WRITER), server })
 }
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
     let all = KINDS.split(',').map(str::to_owned).collect();
-    let mut options = Options { name: String::new(), commit: "HEAD".into(), kinds: all, about: String::new() };
+    let mut options = Options { name: String::new(), commit: None, kinds: all, about: String::new() };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
         match word.as_str() {
             "--make" => options.name = value()?,
-            "--commit" => options.commit = value()?,
+            "--commit" => options.commit = Some(value()?),
             "--kinds" => options.kinds = value()?.split(',').map(str::to_owned).collect(),
             "--about" => options.about = value()?,
             _ => return Err(USAGE.into()),
@@ -82,29 +111,13 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Builds the programs of a commit and packs what they write.
-fn make(root: &Path, options: &Options, (tree, work, commit): (&Path, &Path, &str)) -> Result<(), String> {
-    let example = tree.join("crates/stratakv/examples");
-    fs::create_dir_all(&example).map_err(|error| format!("{}: {error}", example.display()))?;
-    copy(&root.join(FOLDER).join("writer.rs"), &example.join(WRITER).with_extension("rs"))?;
-    let target = work.join(format!("build-{commit}"));
-    // Programs before structures have no such crate.
-    let has_redis = tree.join("crates/structures").is_dir();
-    let mut build = cargo(tree);
-    build.args(["build", "--locked", "--package", "stratakv", "--example", WRITER, "--target-dir"]).arg(&target);
-    if has_redis {
-        build.args(["--package", "stratakv-cli", "--bin", "stratakv"]);
-    }
-    succeed("build", hide_caller(&mut build))?;
-    let programs = Programs {
-        writer: target.join("debug/examples").join(WRITER),
-        server: has_redis.then(|| target.join("debug/stratakv")),
-    };
+/// Packs what the programs of a commit write.
+fn make(root: &Path, options: &Options, programs: &Programs, (work, commit): (&Path, &str)) -> Result<(), String> {
     let out = root.join(FOLDER).join(&options.name);
     fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let commands = root.join(FOLDER).join("redis.txt");
     let text = fs::read_to_string(&commands).map_err(|error| format!("{}: {error}", commands.display()))?;
-    if has_redis {
+    if programs.server.is_some() {
         copy(&commands, &out.join("redis.txt"))?;
     }
     let date = git(root, &["log", "-1", "--format=%cs", commit])?;
@@ -192,21 +205,19 @@ fn structures(server: &Path, (kind, data): (&str, &Path), end: &str, commands: &
     let failed = |error: std::io::Error| format!("the server at {} does not answer: {error}", serving.resp);
     let mut client = BufReader::new(TcpStream::connect(&serving.resp).map_err(failed)?);
     for line in commands.lines() {
-        let times = match line.split_once(' ') {
-            Some(("write", command)) => vec![command.to_owned()],
+        let command = match line.split_once(' ') {
+            Some(("write", command)) => command.to_owned(),
             Some(("repeat", rest)) => repeated(rest)?,
             _ => continue,
         };
-        for command in times {
-            send(client.get_mut(), &command).map_err(failed)?;
-            let mut reply = String::new();
-            client.read_line(&mut reply).map_err(failed)?;
-            if reply.starts_with('-') {
-                return Err(format!("{kind}: {command}: {}", reply.trim()));
-            }
-            if let Some(length) = reply.strip_prefix('$').and_then(|length| length.trim().parse::<u64>().ok()) {
-                client.by_ref().take(length + 2).read_to_end(&mut Vec::new()).map_err(failed)?;
-            }
+        send(client.get_mut(), &command).map_err(failed)?;
+        let mut reply = String::new();
+        client.read_line(&mut reply).map_err(failed)?;
+        if reply.starts_with('-') {
+            return Err(format!("{kind}: {line}: {}", reply.trim()));
+        }
+        if let Some(length) = reply.strip_prefix('$').and_then(|length| length.trim().parse::<u64>().ok()) {
+            client.by_ref().take(length + 2).read_to_end(&mut Vec::new()).map_err(failed)?;
         }
     }
     match end {
@@ -216,11 +227,19 @@ fn structures(server: &Path, (kind, data): (&str, &Path), end: &str, commands: &
     }
 }
 
-/// `N COMMAND`: the command N times, each with its number for `#`.
-fn repeated(rest: &str) -> Result<Vec<String>, String> {
-    let (times, command) = rest.split_once(' ').ok_or_else(|| format!("`repeat {rest}` has no command"))?;
-    let times: u32 = times.parse().map_err(|_| format!("`repeat {rest}` has no number"))?;
-    Ok((0..times).map(|number| command.replace('#', &number.to_string())).collect())
+/// `N COMMAND KEY WORDS`: the command with its words N times, each time with a number for `#`.
+fn repeated(rest: &str) -> Result<String, String> {
+    let wrong = || format!("`repeat {rest}` is not N COMMAND KEY WORDS");
+    let mut parts = rest.splitn(4, ' ');
+    let (times, mut text) =
+        (parts.next().and_then(|times| times.parse::<u32>().ok()).ok_or_else(wrong)?, String::new());
+    for _ in 0..2 {
+        text.push_str(parts.next().ok_or_else(wrong)?);
+        text.push(' ');
+    }
+    let words = parts.next().ok_or_else(wrong)?;
+    let all: Vec<String> = (0..times).map(|number| words.replace('#', &number.to_string())).collect();
+    Ok(text + &all.join(" "))
 }
 
 fn send(stream: &mut TcpStream, command: &str) -> std::io::Result<()> {
@@ -241,7 +260,7 @@ mod tests {
     #[test]
     fn a_fixture_has_a_name() {
         let options = parsed(&["--make", "0.1.0", "--kinds", "hash,tier"]).unwrap();
-        assert_eq!((options.name.as_str(), options.commit.as_str(), options.kinds.len()), ("0.1.0", "HEAD", 2));
+        assert_eq!((options.name.as_str(), options.commit, options.kinds.len()), ("0.1.0", None, 2));
         for wrong in [&[][..], &["--make"], &["--make", "../x"], &["--make", ""], &["--commit", "HEAD"], &["x"]] {
             assert!(parsed(wrong).unwrap_err().contains("usage:"), "{wrong:?}");
         }
@@ -249,7 +268,7 @@ mod tests {
 
     #[test]
     fn commands_are_repeated_with_their_numbers() {
-        assert_eq!(repeated("2 SET k# v#"), Ok(vec!["SET k0 v0".to_owned(), "SET k1 v1".to_owned()]));
-        assert!(repeated("SET k").is_err() && repeated("x SET k").is_err());
+        assert_eq!(repeated("2 HSET k f# v#"), Ok("HSET k f0 v0 f1 v1".to_owned()));
+        assert!(repeated("2 HSET k").is_err() && repeated("x HSET k v").is_err());
     }
 }

@@ -565,7 +565,8 @@ impl<R: Read> BlockReader<R> {
         let mut found = [0; HEADER_BYTES];
         self.read(&mut found)?;
         let mut reader = Reader::new(&found);
-        if let (Ok(MAGIC), Ok(format)) = (reader.bytes(MAGIC.len()), reader.u32())
+        if reader.bytes(MAGIC.len()).is_ok_and(|magic| magic == MAGIC)
+            && let Ok(format) = reader.u32()
             && format > FORMAT
         {
             return Err(Error::NewerFormat { path: self.path.clone(), found: format, known: FORMAT });

@@ -6,13 +6,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use stratakv::{ErrorKind, Options, Store};
+use stratakv::{Engine, ErrorKind, Options, Placement, Store};
 use stratakv_base::checksum::{crc32c, seed};
 use stratakv_base::format::ENCRYPTED_FORMAT;
 use stratakv_integration::{place, program};
 
 /// No format has this version.
 const NEWER: u32 = 999;
+const REGION: &str = "pmem/region-000";
+const GROWN: &str = "second part of a region";
 
 /// Where a kind of file has its version, from the start of each copy.
 #[derive(Clone, Copy)]
@@ -50,20 +52,29 @@ const HASH: Versioned = Versioned { copies: &[0, 4096], format_at: 16, crc_at: 5
 /// Of the second part of a region whose first one has 4 MiB.
 const PART: Versioned = Versioned { copies: &[4 << 20, (4 << 20) + 4096], ..HASH };
 
-/// Every file of a store, as it is.
+/// Every file of a store, as it is, but for the number of the process that has it.
 fn contents(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let entries = std::fs::read_dir(data).expect("a directory").map(|entry| entry.expect("an entry").path());
-    entries.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect()
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(data).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            _ if path.ends_with("LOCK") => {}
+            true => files.extend(contents(&path)),
+            false => _ = files.insert(path.clone(), std::fs::read(path).expect("a file")),
+        }
+    }
+    files
 }
 
-/// A store of this engine with a record, closed; `region`: its region's length, grown to twice that.
-fn store(data: &Path, engine: &[&str]) -> Store {
-    let mut arguments = vec!["put", "--data", data.to_str().expect("a name")];
-    arguments.extend_from_slice(engine);
-    arguments.extend_from_slice(&["key", "value"]);
-    let output = program::run(&arguments);
-    assert!(output.status.success(), "{}", program::said(&output));
-    Options::new().create(false).open(data).expect("a store")
+/// A store with a record.
+fn store(data: &Path, options: Options) -> Store {
+    let store = options.memory_bytes(32 << 20).open(data).expect("a new store");
+    store.put("key", "value").expect("a put");
+    store
+}
+
+fn slab() -> Options {
+    Options::new().shards(1)
 }
 
 /// `get`, `check` and `serve` on a store that is too new.
@@ -81,36 +92,35 @@ fn is_refused(data: &Path, words: &str, of: &str) {
 
 #[test]
 fn files_of_a_newer_program_are_refused_and_left_as_they_are() {
-    let (packed, matrix) = (["--placement", "packed"], ["--engine", "matrix", "--region", "8M", "--shards", "1"]);
-    let (hash, tier) = (["--engine", "hash", "--region", "4M"], ["--engine", "tier"]);
-    let grown = true;
-    let cases: [(&str, &[&str], Versioned, &str, bool); 7] = [
-        ("volume of in_place", &["--shards", "1"], SLAB, ".vol", false),
-        ("volume of packed", &packed, SLAB, ".vol", false),
-        ("volume of tier", &tier, TIER, ".vol", false),
-        ("volume of matrix", &matrix, MATRIX, ".vol", false),
-        ("region of matrix", &matrix, CONTAINER, "region", false),
-        ("region of hash", &hash, HASH, "region", false),
-        ("second part of a region", &hash, PART, "region", grown),
+    let of = |engine| slab().engine(engine);
+    let matrix = || of(Engine::Matrix).region_bytes(8 << 20);
+    let hash = || of(Engine::Hash).region_bytes(4 << 20);
+    let cases = [
+        ("volume of in_place", slab(), SLAB, "shard-000.vol"),
+        ("volume of packed", slab().placement(Placement::Packed), SLAB, "shard-000.vol"),
+        ("volume of tier", of(Engine::Tier), TIER, "shard-000.vol"),
+        ("volume of matrix", matrix(), MATRIX, "shard-000.vol"),
+        ("region of matrix", matrix(), CONTAINER, REGION),
+        ("region of hash", hash(), HASH, REGION),
+        (GROWN, hash(), PART, REGION),
     ];
-    for (of, engine, versioned, ending, grows) in cases {
+    for (of, options, versioned, name) in cases {
         let place = place::directory();
         let data = place.path().join("data");
-        store(&data, engine).close().expect("closed");
-        if grows {
+        store(&data, options).close().expect("closed");
+        if of == GROWN {
             Options::new().region_bytes(8 << 20).open(&data).expect("it grows").close().expect("closed");
         }
-        let files = contents(&data);
-        let mut names = files.keys().filter(|path| path.to_string_lossy().ends_with(ending));
-        let file = names.next().unwrap_or_else(|| panic!("{of}: {:?}", files.keys()));
-        versioned.forge(file, NEWER);
+        let file = data.join(name);
+        let whole = std::fs::read(&file).expect("a file of the store");
+        versioned.forge(&file, NEWER);
         is_refused(&data, "has format 999, this program knows up to", of);
         is_refused(&data, "use a newer stratakv", of);
         let error = Options::new().create(false).open(&data).expect_err("a newer format");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{of}: {error}");
-        versioned.forge(file, ENCRYPTED_FORMAT | 1);
+        versioned.forge(&file, ENCRYPTED_FORMAT | 1);
         is_refused(&data, "is encrypted, and this program cannot decrypt", of);
-        std::fs::write(file, &files[file]).expect("written");
+        std::fs::write(&file, whole).expect("written");
         let store = Options::new().create(false).open(&data).expect("its version is back");
         assert_eq!(store.get("key").expect("a get").expect("it was put").to_bytes(), "value", "{of}");
     }
@@ -120,7 +130,7 @@ fn files_of_a_newer_program_are_refused_and_left_as_they_are() {
 fn a_manifest_of_a_newer_program_is_refused() {
     let place = place::directory();
     let data = place.path().join("data");
-    store(&data, &[]).close().expect("closed");
+    store(&data, slab()).close().expect("closed");
     let manifest = data.join("store.toml");
     let text = std::fs::read_to_string(&manifest).expect("a manifest");
     std::fs::write(&manifest, text.replace("format = 1", "format = 999\nsomething = \"new\"")).expect("written");
@@ -133,7 +143,7 @@ fn a_manifest_of_a_newer_program_is_refused() {
 fn a_backup_of_a_newer_program_is_refused() {
     let place = place::directory();
     let (data, backup) = (place.path().join("data"), place.path().join("backup"));
-    let store = store(&data, &["--shards", "1"]);
+    let store = store(&data, slab());
     store.backup(&backup).expect("a backup");
     store.close().expect("closed");
     let manifest = backup.join("backup.toml");
