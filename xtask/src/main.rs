@@ -11,6 +11,7 @@ mod compare;
 mod counts;
 mod explore;
 mod failing;
+mod fixtures;
 mod fuzz;
 mod gate;
 mod instructions;
@@ -57,6 +58,7 @@ usage: cargo xtask COMMAND
   compare --veth [OPTIONS]  ours on AF_XDP and on io_uring, memcached and Redis over veth, in turn; --short; --help says more; root
   crash [OPTIONS]       kill -9 and other faults on a process that has a store, and what comes back; --help says more
   differ [OPTIONS]      the same commands to our server and to memcached 1.6.18, every answer compared: fresh seeds; --help says more
+  fixtures --make NAME  stores that the program of a commit writes, for the test that opens stores of older programs; --commit REV; --help says more
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   interleave [OPTIONS]  what threads of engine hash share without locks, in every interleaving (loom); --preemptions N
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
         "nightly" => gate::night(&repository()),
         "explore" => explore::run(&repository(), rest),
         "failing" => failing::run(&repository(), rest),
+        "fixtures" => fixtures::run(&repository(), rest),
         "bindings" => bindings::run(&repository(), rest),
         "streams" => streams::run(&repository(), rest),
         "python" => python::run(&repository(), rest),

@@ -13,6 +13,8 @@ pub struct Serving {
     pub admin: String,
     /// Where memcache clients connect.
     pub memcache: String,
+    /// Where Redis clients do, if they may.
+    pub resp: String,
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -34,8 +36,8 @@ impl Serving {
         let child = command.stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("cannot start the server: {error}"))?;
         let stdout = child.stdout.take().ok_or("the server has no stdout")?;
-        let mut serving =
-            Serving { child, admin: String::new(), memcache: String::new(), _stdout: BufReader::new(stdout) };
+        let (admin, memcache, resp) = Default::default();
+        let mut serving = Serving { child, admin, memcache, resp, _stdout: BufReader::new(stdout) };
         while serving.memcache.is_empty() {
             let mut line = String::new();
             if !matches!(serving._stdout.read_line(&mut line), Ok(1..)) {
@@ -43,6 +45,7 @@ impl Serving {
             }
             let told = |name| line.strip_prefix(name).map(|rest: &str| rest.trim().to_owned());
             serving.admin = told("admin").unwrap_or(std::mem::take(&mut serving.admin));
+            serving.resp = told("resp").unwrap_or(std::mem::take(&mut serving.resp));
             serving.memcache = told("memcache").unwrap_or_default();
         }
         Ok(serving)

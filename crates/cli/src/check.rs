@@ -11,7 +11,8 @@ use crate::failure::{DEVICE_ADVICE, Exit, Failure};
 use crate::json_line::Line;
 use crate::opening::{DataArguments, Io};
 use crate::remote::{Client, RangeRequest, ServerArguments, Verified};
-use crate::{Output, progress, trees};
+use crate::trees::{self, TreeFindings};
+use crate::{Output, progress};
 
 /// Memory of a store that is opened, and for each record: its key, and an entry of the index.
 const OPENED_BYTES: u64 = 256 << 20;
@@ -55,21 +56,30 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     report.damage.sort();
     report.damage.dedup();
     let format = stratakv::format_of(path).ok().flatten();
+    let mut structures = TreeFindings::default();
     if let (true, Some(format)) = (report.is_sound(), format) {
         // Each record is what was written. Whether long structures are whole is another question.
         let memory_bytes = OPENED_BYTES.saturating_add(report.records.saturating_mul(RECORD_BYTES));
         let store = options_of(arguments).read_only(true).memory_bytes(memory_bytes).open(path)?;
-        report.damage = trees::damage(&store, format.engine)?;
+        structures = trees::verify(&store, format.engine)?;
+        report.damage = std::mem::take(&mut structures.damage);
         store.close()?;
     }
     let written =
         if arguments.json { write_json(&report, format, output) } else { write_text(&report, format, output) };
     written.map_err(Failure::output)?;
     if report.is_sound() {
-        return Ok(());
+        return unverified(&structures).map_or(Ok(()), Err);
     }
     let is_cache = format.is_some_and(|format| format.engine == Engine::Tier);
     Err(failure(&report, &path.display().to_string(), is_cache))
+}
+
+/// Structures of which only a newer program can say whether they are whole.
+fn unverified(found: &TreeFindings) -> Option<Failure> {
+    let structures = format_count(found.newer, "structure");
+    let why = format!("every record is sound, but {structures} cannot be verified. {}", found.first_newer);
+    (found.newer > 0).then(|| Failure::new(Exit::Unsupported, why))
 }
 
 /// Reads every record of a server.

@@ -13,7 +13,7 @@ use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_engine::{PageRequest, RecordPart};
 use stratakv_structures::tree::{NodeName, Nodes, PACKED_BYTES_MAX, ReadNodes, TreeError, TreeRoot, is_tree};
-use stratakv_structures::{Damaged, STRUCTURE_FLAGS, len};
+use stratakv_structures::{Damaged, Kind, STRUCTURE_FLAGS, kind_of, len};
 
 use crate::failure::{Exit, Failure};
 
@@ -51,17 +51,25 @@ impl ReadNodes for StoredNodes<'_> {
     }
 }
 
-/// Whether a record is the root of a long structure.
+/// Whether a record is the root of a long structure, or perhaps one, of a layout that this program
+/// does not know.
 pub(crate) fn is_root(record: &Record) -> bool {
-    record.flags == STRUCTURE_FLAGS && is_tree(&record.to_bytes())
+    if record.flags != STRUCTURE_FLAGS {
+        return false;
+    }
+    let value = record.to_bytes();
+    is_tree(&value) || kind_of(record.flags, &value) == Kind::Newer
 }
 
 /// All of a long structure in the packed form; `None`: it has more bytes than a value may have.
 ///
 /// # Errors
-/// Its nodes cannot be read, or it is damaged.
+/// Its nodes cannot be read, it is damaged, or a newer program's.
 pub(crate) fn packed(store: &Store, key: &[u8], root: &Record) -> Result<Option<Vec<u8>>, Failure> {
-    let damage = |damaged: Damaged| Failure::new(Exit::Corrupt, format!("key `{}`: {damaged}", key.escape_ascii()));
+    let damage = |damaged: Damaged| {
+        let exit = if damaged.is_newer() { Exit::Unsupported } else { Exit::Corrupt };
+        Failure::new(exit, format!("key `{}`: {damaged}", key.escape_ascii()))
+    };
     let root = TreeRoot::parse(&root.to_bytes()).map_err(damage)?;
     let nodes = StoredNodes::of(store, key, &root);
     match root.pack(&nodes, VALUE_BYTES_MAX as u64) {
@@ -75,20 +83,38 @@ pub(crate) fn packed(store: &Store, key: &[u8], root: &Record) -> Result<Option<
     }
 }
 
-/// What is wrong with the long structures of a store, a text for each that is damaged.
+/// What a look at the long structures of a store has found.
+#[derive(Debug, Default)]
+pub(crate) struct TreeFindings {
+    /// A text for each that is damaged.
+    pub(crate) damage: Vec<String>,
+    /// Structures of a newer program, which were not looked at.
+    pub(crate) newer: u64,
+    /// What is said of the first of them.
+    pub(crate) first_newer: String,
+}
+
+/// Looks at the long structures of a store.
 ///
 /// # Errors
 /// Records cannot be read.
-pub(crate) fn damage(store: &Store, engine: Engine) -> Result<Vec<String>, Failure> {
-    let (mut told, mut untold) = (Vec::new(), 0);
+pub(crate) fn verify(store: &Store, engine: Engine) -> Result<TreeFindings, Failure> {
+    let (mut found, mut untold) = (TreeFindings::default(), 0);
     if !has_nodes(store, engine) {
-        return Ok(told);
+        return Ok(found);
     }
     let mut look = |key: &[u8], record: &Record| {
-        let Some(why) = is_root(record).then(|| damage_of(store, key, record)).flatten() else { return };
-        match told.len() < TOLD_MAX {
-            true => told.push(format!("key `{}`: {why}", key.escape_ascii())),
-            false => untold += 1,
+        let Some((why, is_newer)) = is_root(record).then(|| damage_of(store, key, record)).flatten() else { return };
+        let why = format!("key `{}`: {why}", key.escape_ascii());
+        if is_newer {
+            found.newer += 1;
+            if found.first_newer.is_empty() {
+                found.first_newer = why;
+            }
+        } else if found.damage.len() < TOLD_MAX {
+            found.damage.push(why);
+        } else {
+            untold += 1;
         }
     };
     if engine == Engine::Hash {
@@ -104,8 +130,8 @@ pub(crate) fn damage(store: &Store, engine: Engine) -> Result<Vec<String>, Failu
             look(&key, &record);
         }
     }
-    told.extend((untold > 0).then(|| format!("{untold} more long structures")));
-    Ok(told)
+    found.damage.extend((untold > 0).then(|| format!("{untold} more long structures")));
+    Ok(found)
 }
 
 /// Whether there are nodes: without them there are no long structures.
@@ -129,16 +155,17 @@ fn has_nodes(store: &Store, engine: Engine) -> bool {
     }
 }
 
-fn damage_of(store: &Store, key: &[u8], root: &Record) -> Option<String> {
+/// What is wrong with a long structure, and whether it is only that a newer program wrote it.
+fn damage_of(store: &Store, key: &[u8], root: &Record) -> Option<(String, bool)> {
     let root = match TreeRoot::parse(&root.to_bytes()) {
         Ok(root) => root,
-        Err(damaged) => return Some(damaged.to_string()),
+        Err(damaged) => return Some((damaged.to_string(), damaged.is_newer())),
     };
     let nodes = StoredNodes::of(store, key, &root);
     let error = root.check(&nodes).err()?;
     Some(match nodes.failed.take() {
-        Some(why) => format!("{error} ({why})"),
-        None => error.to_string(),
+        Some(why) => (format!("{error} ({why})"), false),
+        None => (error.to_string(), matches!(error, TreeError::Damaged(damaged) if damaged.is_newer())),
     })
 }
 

@@ -479,11 +479,14 @@ fn read_manifest(from: &Path) -> Result<Manifest, Error> {
         }
         Err(error) => return Err(io_error("read", &path)(error)),
     };
-    match toml::from_str::<Manifest>(&text) {
-        Ok(manifest) if manifest.format > FORMAT => {
-            Err(Error::NewerFormat { path, found: manifest.format, known: FORMAT })
-        }
-        Ok(manifest) => Ok(manifest),
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    // The version first: a newer format may have other fields.
+    match toml::from_str::<Version>(&text) {
+        Ok(Version { format }) if format > FORMAT => Err(Error::NewerFormat { path, found: format, known: FORMAT }),
+        Ok(_) => toml::from_str(&text).map_err(|error| damaged(error.message())),
         Err(error) => Err(damaged(error.message())),
     }
 }
@@ -561,6 +564,13 @@ impl<R: Read> BlockReader<R> {
     fn header(&mut self) -> Result<(), Error> {
         let mut found = [0; HEADER_BYTES];
         self.read(&mut found)?;
+        let mut reader = Reader::new(&found);
+        if reader.bytes(MAGIC.len()).is_ok_and(|magic| magic == MAGIC)
+            && let Ok(format) = reader.u32()
+            && format > FORMAT
+        {
+            return Err(Error::NewerFormat { path: self.path.clone(), found: format, known: FORMAT });
+        }
         if found == header(self.shard) { Ok(()) } else { Err(self.damaged("not a backup of this shard")) }
     }
 

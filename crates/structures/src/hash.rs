@@ -21,7 +21,7 @@ impl<'a> Hash<'a> {
         while elements.next()? {
             let entry = (elements.bytes()?, elements.bytes()?);
             if entries.last().is_some_and(|last| last.0 >= entry.0) {
-                return Err(Damaged("its fields are out of order"));
+                return Err(Damaged::new("its fields are out of order"));
             }
             entries.push(entry);
         }

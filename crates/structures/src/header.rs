@@ -10,7 +10,8 @@ pub const STRUCTURE_FLAGS: u32 = 0x534B_5601;
 pub const HEADER_BYTES: usize = 12;
 
 const MAGIC: [u8; 4] = [0xFF, b'S', b'K', b'V'];
-const LAYOUT_VERSION: u8 = 1;
+/// The highest version of the layout that is read, and the only one that is written.
+pub(crate) const LAYOUT_VERSION: u8 = 1;
 /// Where elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -33,8 +34,10 @@ pub enum Kind {
     Set,
     /// Members with scores.
     SortedSet,
-    /// A structure whose header this version cannot read.
+    /// A structure whose header contradicts the layout.
     Damaged,
+    /// A structure of a newer program.
+    Newer,
 }
 
 impl Kind {
@@ -47,12 +50,13 @@ impl Kind {
             Kind::Set => "set",
             Kind::SortedSet => "zset",
             Kind::Damaged => "damaged",
+            Kind::Newer => "newer",
         }
     }
 
     fn code(self) -> u8 {
         match self {
-            Kind::String | Kind::Damaged => 0,
+            Kind::String | Kind::Damaged | Kind::Newer => 0,
             Kind::Hash => 1,
             Kind::List => 2,
             Kind::Set => 3,
@@ -67,7 +71,11 @@ pub fn kind_of(flags: u32, value: &[u8]) -> Kind {
     if flags != STRUCTURE_FLAGS || !value.starts_with(&MAGIC) {
         return Kind::String;
     }
-    read_form(value).map_or(Kind::Damaged, |(kind, _, _)| kind)
+    match read_form(value) {
+        Ok((kind, _, _)) => kind,
+        Err(why) if why.is_newer() => Kind::Newer,
+        Err(_) => Kind::Damaged,
+    }
 }
 
 /// How many elements the structure in this value has. The first [`HEADER_BYTES`] of the value are
@@ -83,32 +91,35 @@ pub fn len(value: &[u8]) -> Result<usize, Damaged> {
 pub(crate) fn read(value: &[u8]) -> Result<(Kind, u32), Damaged> {
     match read_form(value)? {
         (kind, Form::Packed, count) => Ok((kind, count)),
-        (_, Form::Tree, _) => Err(Damaged("its elements are in nodes")),
+        (_, Form::Tree, _) => Err(Damaged::new("its elements are in nodes")),
     }
 }
 
 /// Kind, form and count of the structure in `value`.
 pub(crate) fn read_form(value: &[u8]) -> Result<(Kind, Form, u32), Damaged> {
     let mut reader = Reader::new(value);
-    let short = |_| Damaged("its header is cut short");
+    let short = |_| Damaged::new("its header is cut short");
     if reader.array().map_err(short)? != MAGIC {
-        return Err(Damaged("its magic is missing"));
+        return Err(Damaged::new("its magic is missing"));
     }
     let [version, code, form, reserved] = reader.array().map_err(short)?;
-    let count = reader.u32().map_err(short)?;
-    if version != LAYOUT_VERSION {
-        return Err(Damaged("its layout is of another version"));
+    // Of what a newer layout has behind its version, nothing is known.
+    match version {
+        LAYOUT_VERSION => {}
+        0 => return Err(Damaged::new("its layout has no version")),
+        newer => return Err(Damaged::newer(newer)),
     }
+    let count = reader.u32().map_err(short)?;
     let form = match (form, reserved) {
         (0, 0) => Form::Packed,
         (1, 0) => Form::Tree,
-        _ => return Err(Damaged("its form is unknown")),
+        _ => return Err(Damaged::new("its form is unknown")),
     };
     if count == 0 {
-        return Err(Damaged("it has no elements"));
+        return Err(Damaged::new("it has no elements"));
     }
     let kinds = [Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet];
-    let kind = kinds.into_iter().find(|kind| kind.code() == code).ok_or(Damaged("its type is unknown"))?;
+    let kind = kinds.into_iter().find(|kind| kind.code() == code).ok_or(Damaged::new("its type is unknown"))?;
     Ok((kind, form, count))
 }
 

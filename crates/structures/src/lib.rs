@@ -22,15 +22,43 @@ pub use list::List;
 pub use set::Set;
 pub use sorted_set::SortedSet;
 
-/// A structure whose bytes contradict its layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the structure is damaged: {0}")]
-pub struct Damaged(&'static str);
+/// A structure that cannot be read: its bytes contradict its layout, or a newer program laid them
+/// out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    why: &'static str,
+    /// The version of its layout, if this program does not know it.
+    newer_layout: Option<u8>,
+}
 
 impl Damaged {
     /// What is wrong: of an "it".
-    pub fn new(why: &'static str) -> Damaged {
-        Damaged(why)
+    pub const fn new(why: &'static str) -> Damaged {
+        Damaged { why, newer_layout: None }
+    }
+
+    /// It is whole as far as can be told, and has the layout `version` of a newer program.
+    pub(crate) const fn newer(version: u8) -> Damaged {
+        Damaged { why: "its layout is of a newer version", newer_layout: Some(version) }
+    }
+
+    /// Whether a newer program can read it: nothing says that it is damaged.
+    pub fn is_newer(&self) -> bool {
+        self.newer_layout.is_some()
+    }
+}
+
+impl std::error::Error for Damaged {}
+
+impl std::fmt::Display for Damaged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.newer_layout {
+            Some(version) => {
+                let (found, known) = (u32::from(version), u32::from(header::LAYOUT_VERSION));
+                f.write_str(&stratakv_base::format::unknown_format("the structure", found, known))
+            }
+            None => write!(f, "the structure is damaged: {}", self.why),
+        }
     }
 }
 

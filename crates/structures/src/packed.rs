@@ -45,7 +45,7 @@ impl<'a> Elements<'a> {
     pub(crate) fn new(kind: Kind, value: &'a [u8]) -> Result<Elements<'a>, Damaged> {
         let (found, left) = header::read(value)?;
         if found != kind {
-            return Err(Damaged("its type is another one"));
+            return Err(Damaged::new("its type is another one"));
         }
         let mut reader = Reader::new(value);
         reader.bytes(HEADER_BYTES).map_err(cut_short)?;
@@ -67,7 +67,7 @@ impl<'a> Elements<'a> {
                 self.left = left;
                 Ok(true)
             }
-            None if self.reader.left() > 0 => Err(Damaged("bytes follow its last element")),
+            None if self.reader.left() > 0 => Err(Damaged::new("bytes follow its last element")),
             None => Ok(false),
         }
     }
@@ -81,17 +81,17 @@ impl<'a> Elements<'a> {
     /// A score.
     pub(crate) fn score(&mut self) -> Result<f64, Damaged> {
         let score = f64::from_bits(self.reader.u64().map_err(cut_short)?);
-        if score.is_nan() { Err(Damaged("a score is not a number")) } else { Ok(score) }
+        if score.is_nan() { Err(Damaged::new("a score is not a number")) } else { Ok(score) }
     }
 }
 
 fn cut_short(_: Truncated) -> Damaged {
-    Damaged("it is cut short")
+    Damaged::new("it is cut short")
 }
 
 fn read_length(reader: &mut Reader<'_>) -> Result<usize, Damaged> {
     let length = varint::read(reader)?;
-    u32::try_from(length).map(|length| length as usize).map_err(|_| Damaged("a length is too large"))
+    u32::try_from(length).map(|length| length as usize).map_err(|_| Damaged::new("a length is too large"))
 }
 
 /// The value of a structure; `None`: it has no elements, so there is no record.

@@ -21,7 +21,7 @@ impl<'a> Set<'a> {
         while elements.next()? {
             let member = elements.bytes()?;
             if members.last().is_some_and(|last| *last >= member) {
-                return Err(Damaged("its members are out of order"));
+                return Err(Damaged::new("its members are out of order"));
             }
             members.push(member);
         }

@@ -30,7 +30,7 @@ impl<'a> SortedSet<'a> {
         while elements.next()? {
             let entry = (elements.score()?, elements.bytes()?);
             if entries.last().is_some_and(|last| order(last, &entry) != Ordering::Less) {
-                return Err(Damaged("its members are out of order"));
+                return Err(Damaged::new("its members are out of order"));
             }
             entries.push(entry);
         }

@@ -12,7 +12,7 @@ const BYTES_MAX: u32 = 10;
 pub(crate) fn read(reader: &mut Reader<'_>) -> Result<u64, Damaged> {
     let mut number = 0u64;
     for place in 0..BYTES_MAX {
-        let byte = reader.u8().map_err(|_| Damaged("it is cut short"))?;
+        let byte = reader.u8().map_err(|_| Damaged::new("it is cut short"))?;
         let bits = u64::from(byte & 0x7F);
         if place == BYTES_MAX - 1 && byte > 1 {
             break;
@@ -20,12 +20,12 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Result<u64, Damaged> {
         number |= bits << (7 * place);
         if byte & 0x80 == 0 {
             return match byte == 0 && place > 0 {
-                true => Err(Damaged("a number is not in its shortest form")),
+                true => Err(Damaged::new("a number is not in its shortest form")),
                 false => Ok(number),
             };
         }
     }
-    Err(Damaged("a number is too large"))
+    Err(Damaged::new("a number is too large"))
 }
 
 pub(crate) fn write(number: u64, out: &mut Vec<u8>) {

@@ -40,10 +40,29 @@ fn flags_and_magic_make_a_structure() {
     assert_eq!(kind_of(STRUCTURE_FLAGS, &value[..4]), Kind::Damaged);
     assert_eq!(kind_of(STRUCTURE_FLAGS, &value[..12]), Kind::Hash, "a header is enough");
     assert_eq!(stratakv_structures::len(&value[..12]), Ok(2));
-    for (at, byte) in [(4, 0), (4, 2), (5, 0), (5, 5), (6, 2), (7, 1), (8, 0)] {
+    for (at, byte) in [(4, 0), (5, 0), (5, 5), (6, 2), (7, 1), (8, 0)] {
         let mut forged = value.clone();
         forged[at] = byte;
         assert_eq!(kind_of(STRUCTURE_FLAGS, &forged), Kind::Damaged, "byte {at} is {byte}");
         assert!(Hash::parse(&forged).is_err() && stratakv_structures::len(&forged).is_err());
     }
+}
+
+/// Whoever reads "damaged" removes the record, which a newer program could read.
+#[test]
+fn a_newer_layout_is_told_from_damage() {
+    let mut value = example(0);
+    value[4] = 2;
+    // Whatever follows the version, a newer layout may have.
+    for at in [5, 6, 7, 8] {
+        value[at] ^= 0x55;
+        assert_eq!(kind_of(STRUCTURE_FLAGS, &value), Kind::Newer);
+        assert_eq!(kind_of(STRUCTURE_FLAGS, &value[..8]), Kind::Newer);
+    }
+    let why = Hash::parse(&value).unwrap_err();
+    assert!(why.is_newer());
+    assert_eq!(why.to_string(), "the structure has format 2, this program knows up to 1: use a newer stratakv");
+    assert_eq!(stratakv_structures::len(&value), Err(why));
+    let value = example(0);
+    assert!(Hash::parse(&value[..11]).is_err_and(|why| !why.is_newer() && why.to_string().contains("is damaged")));
 }

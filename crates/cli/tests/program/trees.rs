@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use base64::engine::general_purpose::STANDARD;
 use stratakv::raw::{Operation, Reply};
-use stratakv::{CollectionId, Key, Options, Store};
+use stratakv::{CollectionId, Key, Options, PutOptions, Store};
 use stratakv_engine::{Change, ChangeKind, Expect, PageRequest};
 use stratakv_structures::STRUCTURE_FLAGS;
 
@@ -112,5 +112,32 @@ fn long_structures_are_dumped_loaded_and_checked() {
         let others: Vec<String> =
             sorted(long.as_bytes()).into_iter().filter(|line| !line.contains("\"list\"")).collect();
         assert_eq!(sorted(&said.stdout), others, "{engine:?}");
+    }
+}
+
+/// "Damaged" would have somebody remove what a newer program can read.
+#[test]
+fn structures_of_a_newer_layout_are_not_called_damaged() {
+    let (_directory, data) = directory();
+    assert_eq!(code(&load(&data, &["--engine", "slab"], lines(2000).as_bytes())), 0);
+    let store = Options::new().open(&data).unwrap();
+    let root = store.get(b"list").unwrap().unwrap();
+    let mut value = root.to_bytes().to_vec();
+    value[4] = 2;
+    store.put_with(b"list", &value, &PutOptions::new().flags(STRUCTURE_FLAGS)).unwrap();
+    store.close().unwrap();
+    let why = "key `list`: the structure has format 2, this program knows up to 1: use a newer stratakv";
+    let said = run(&data, &["check"]);
+    assert_eq!(code(&said), 6, "{}", stderr(&said));
+    assert!(
+        stderr(&said).contains(why) && stderr(&said).contains("1 structure cannot be verified"),
+        "{}",
+        stderr(&said)
+    );
+    assert!(!String::from_utf8_lossy(&said.stdout).contains("damaged"));
+    for arguments in [&["dump"][..], &["dump", "--skip-damaged"]] {
+        let said = run(&data, arguments);
+        assert_eq!(code(&said), 6, "a dump would have the root without its nodes: {}", stderr(&said));
+        assert!(stderr(&said).contains(why), "{}", stderr(&said));
     }
 }

@@ -85,13 +85,20 @@ impl ReadNodes for KeyNodesRead<'_> {
     }
 }
 
+fn refused_by_newer(value: &Bytes) -> RequestRefusal {
+    stratakv_structures::len(value)
+        .map_or_else(refused_by_damage, |_| Cow::Borrowed("ERR the structure cannot be read"))
+}
+
 /// The tree whose root a record is; `None`: it is packed.
 ///
 /// # Errors
-/// It is damaged.
+/// It is damaged, or a newer program's.
 pub(crate) fn tree_of(record: &StoredRecord) -> Result<Option<TreeRoot>, RequestRefusal> {
     match is_tree(&record.value) {
         true => TreeRoot::parse(&record.value).map(Some).map_err(refused_by_damage),
+        // It may have nodes, which this program does not find.
+        false if record.kind() == Kind::Newer => Err(refused_by_newer(&record.value)),
         false => Ok(None),
     }
 }

@@ -144,7 +144,7 @@ pub(crate) fn string(records: &dyn Records, key: &[u8]) -> Result<Option<StoredR
 pub(crate) fn check_kind(flags: u32, value: &[u8], kind: Kind) -> Result<(), RequestRefusal> {
     match kind_of(flags, value) {
         found if found == kind => Ok(()),
-        Kind::Damaged => Err(damaged(stratakv_structures::len(value).err())),
+        Kind::Damaged | Kind::Newer => Err(damaged(stratakv_structures::len(value).err())),
         _ => Err(Cow::Borrowed(WRONG_TYPE)),
     }
 }
@@ -159,7 +159,11 @@ fn damaged(why: Option<Damaged>) -> RequestRefusal {
 
 /// The same, found while its elements were read.
 pub(crate) fn refused_by_damage(why: Damaged) -> RequestRefusal {
-    Cow::Owned(format!("ERR {why}: DEL removes it"))
+    match why.is_newer() {
+        // A newer program can read it: nobody is told to remove it.
+        true => Cow::Owned(format!("ERR {why}")),
+        false => Cow::Owned(format!("ERR {why}: DEL removes it")),
+    }
 }
 
 /// Stores what a structure has become; the key goes with its last element.

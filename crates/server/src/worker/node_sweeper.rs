@@ -10,9 +10,9 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use stratakv_base::{CollectionId, Key, Mono};
-use stratakv_engine::{Change, ChangeKind, Error, Expect, Item, Operation, PageRequest, RecordPart, Reply};
-use stratakv_structures::STRUCTURE_FLAGS;
+use stratakv_engine::{Change, ChangeKind, Error, Expect, Item, Operation, PageRequest, Record, RecordPart, Reply};
 use stratakv_structures::tree::{NodeName, TreeRoot};
+use stratakv_structures::{Kind, STRUCTURE_FLAGS, kind_of};
 
 use super::{TAG_SWEEP, Worker, after, submit};
 use crate::connection::Target;
@@ -155,10 +155,7 @@ impl Worker {
         match (std::mem::take(&mut self.sweeper.stage), reply) {
             (SweepStage::Paging, Reply::Page { items, .. }) => self.nodes_came(items),
             (SweepStage::AskingRoot { nodes, root, name }, Reply::Record(record)) => {
-                let is_root = record.as_ref().is_some_and(|record| {
-                    record.flags == STRUCTURE_FLAGS && TreeRoot::id_of(&record.value.to_bytes()) == Some(name.id)
-                });
-                match is_root {
+                match record.as_ref().is_some_and(|record| may_be_root(record, name)) {
                     true => self.pass(&root, name),
                     false => self.remove(nodes, root, record.map(|record| record.version)),
                 }
@@ -240,4 +237,12 @@ impl Worker {
             self.sweeper.ranges.pop_front();
         }
     }
+}
+
+/// Whether a record is the root of the tree with these nodes. Whose nodes the root of a newer
+/// layout has, this program cannot tell: it keeps them all.
+fn may_be_root(record: &Record, name: NodeName) -> bool {
+    let front = record.value.to_bytes();
+    record.flags == STRUCTURE_FLAGS
+        && (TreeRoot::id_of(&front) == Some(name.id) || kind_of(record.flags, &front) == Kind::Newer)
 }

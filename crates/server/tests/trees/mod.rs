@@ -643,3 +643,40 @@ fn what_is_told_of_a_long_structure_names_its_layout_and_counts_its_nodes() {
         }
     }
 }
+
+/// An older server beside a newer store: it says so, and takes nothing away.
+#[test]
+fn structures_of_a_newer_layout_are_kept_and_not_called_damaged() {
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        fill(&mut client, "newer", 3000);
+        let kept = nodes(&bench.store);
+        let root = bench.store.get("newer").unwrap().unwrap();
+        let mut value = root.to_bytes().to_vec();
+        value[4] = 2;
+        let options = stratakv::PutOptions::new().flags(root.flags);
+        bench.store.put_with("newer", &value, &options).unwrap();
+        let why = "ERR the structure has format 2, this program knows up to 1: use a newer stratakv";
+        for command in ["HGETALL newer", "HSET newer a 1", "HLEN newer", "RENAME newer other", "COPY newer other"] {
+            let said = client.ask(command);
+            assert!(said.contains(why) && !said.contains("DEL"), "{engine:?}: {command}: {said}");
+        }
+        assert_eq!(client.ask("TYPE newer"), "newer");
+        // Behind the keys of this one, the walk finds these on every shard.
+        (0..12).for_each(|n| fill(&mut client, &format!("z{n}:lost"), 1000));
+        (0..12).for_each(|n| assert_eq!(bench.memcache(&format!("delete z{n}:lost\r\n")), "DELETED\r\n"));
+        assert!(nodes(&bench.store) > kept, "{engine:?}");
+        // A server that starts looks for what lies about.
+        let Bench { server, store, _directory } = bench;
+        drop(server);
+        let options = ServerOptions { memcache: vec![ANY_PORT], threads: 2, ..ServerOptions::default() };
+        let _server = Server::start(store.clone(), options).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while nodes(&store) > kept {
+            assert!(Instant::now() < until, "{engine:?}: {} nodes, {kept}", nodes(&store));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(nodes(&store), kept, "{engine:?}: nodes of a newer structure are gone");
+    }
+}

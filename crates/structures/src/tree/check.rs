@@ -50,11 +50,11 @@ impl TreeRoot {
         }
         walk.report.elements = self.len();
         if walk.element_bytes != self.element_bytes {
-            return Err(Damaged("its elements have another number of bytes than its root says").into());
+            return Err(Damaged::new("its elements have another number of bytes than its root says").into());
         }
         let [by_score, by_member] = walk.members;
         if self.kind == Kind::SortedSet && by_score != by_member {
-            return Err(Damaged("its two trees do not have the same members and scores").into());
+            return Err(Damaged::new("its two trees do not have the same members and scores").into());
         }
         Ok(walk.report)
     }
@@ -70,14 +70,14 @@ impl TreeRoot {
         walk: &mut Walk,
     ) -> Result<(), TreeError> {
         if !walk.numbers.insert(child.number) || child.number >= self.next_number {
-            return Err(Damaged("two nodes have one number, or one has a number not given yet").into());
+            return Err(Damaged::new("two nodes have one number, or one has a number not given yet").into());
         }
         let image = nodes.read(child.number, child.bytes)?;
         if image.len() as u64 != child.bytes {
-            return Err(Damaged("a node has another length than its parent says").into());
+            return Err(Damaged::new("a node has another length than its parent says").into());
         }
         if NodeName::of(&image) != Some(NodeName { id: self.id, number: child.number }) {
-            return Err(Damaged("a node is of another structure").into());
+            return Err(Damaged::new("a node is of another structure").into());
         }
         walk.report.nodes += 1;
         walk.report.node_bytes += child.bytes;
@@ -93,7 +93,7 @@ impl TreeRoot {
         let (Some(first), Some(last)) = (elements.first(), elements.last()) else { return Ok(()) };
         let is_before = walk.last_key.as_deref().is_some_and(|before| *before >= bound[..] || bound[..] > *first.key);
         if shape.has_key && is_before {
-            return Err(Damaged("its leaves are out of order").into());
+            return Err(Damaged::new("its leaves are out of order").into());
         }
         walk.last_key = Some(last.key.to_vec());
         if let (Kind::SortedSet, Some(members)) = (self.kind, walk.members.get_mut(tree)) {
@@ -111,7 +111,7 @@ impl TreeRoot {
 /// A number for a member of a sorted set and its score, the same from either tree.
 fn number_of_member(element: &Element<'_>, tree: usize) -> Result<u64, Damaged> {
     let (score, member) = match tree {
-        MAIN => element.key.split_at_checked(8).ok_or(Damaged("a score is cut short"))?,
+        MAIN => element.key.split_at_checked(8).ok_or(Damaged::new("a score is cut short"))?,
         _ => (element.value, element.key),
     };
     score_of(score)?;

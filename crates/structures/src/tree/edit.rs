@@ -553,7 +553,7 @@ impl TreeRoot {
         if top.children.is_empty() {
             top.level = 1;
         }
-        *self.tops.get_mut(tree).ok_or(Damaged("it has no such tree"))? = top;
+        *self.tops.get_mut(tree).ok_or(Damaged::new("it has no such tree"))? = top;
         Ok(())
     }
 

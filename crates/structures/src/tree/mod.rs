@@ -108,11 +108,11 @@ pub fn score_key(score: f64) -> [u8; 8] {
 /// # Errors
 /// There is none, or it is not a number.
 pub fn score_of(key: &[u8]) -> Result<f64, Damaged> {
-    let bytes = key.first_chunk::<8>().ok_or(Damaged("a score is cut short"))?;
+    let bytes = key.first_chunk::<8>().ok_or(Damaged::new("a score is cut short"))?;
     let ordered = u64::from_be_bytes(*bytes);
     let bits = if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered };
     let score = f64::from_bits(bits);
-    if score.is_nan() { Err(Damaged("a score is not a number")) } else { Ok(score) }
+    if score.is_nan() { Err(Damaged::new("a score is not a number")) } else { Ok(score) }
 }
 
 #[cfg(test)]

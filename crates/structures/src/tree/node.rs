@@ -154,10 +154,10 @@ impl InnerNode {
         let children = read_children(&mut reader, shape, children)?;
         let node = InnerNode { level, children };
         if reader.left() > 0 {
-            return Err(Damaged("bytes follow the last child of a node").into());
+            return Err(Damaged::new("bytes follow the last child of a node").into());
         }
         if sum_of(&node.children) != Some(of.count) {
-            return Err(Damaged("a node has another number of elements than its parent says").into());
+            return Err(Damaged::new("a node has another number of elements than its parent says").into());
         }
         Ok(node)
     }
@@ -203,17 +203,18 @@ fn write_header((tree, level, entries): (usize, u8, usize), name: NodeName, out:
 
 /// How many entries follow.
 fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64) -> Result<u32, TreeError> {
-    let short = |_| Damaged("the header of a node is cut short");
+    let short = |_| Damaged::new("the header of a node is cut short");
     let [version, found_tree, found_level, zero] = reader.array().map_err(short)?;
     let entries = reader.u32().map_err(short)?;
     reader.u64().map_err(short)?;
     let found_number = reader.u64().map_err(short)?;
     match () {
-        () if version != NODE_VERSION || zero != 0 => Err(Damaged("a node is of another version").into()),
-        () if usize::from(found_tree) != tree => Err(Damaged("a node is of another tree").into()),
-        () if found_level != level => Err(Damaged("a node is at another level").into()),
-        () if found_number != number => Err(Damaged("a node has another number").into()),
-        () if entries == 0 => Err(Damaged("a node is empty").into()),
+        () if version > NODE_VERSION => Err(Damaged::newer(version).into()),
+        () if version != NODE_VERSION || zero != 0 => Err(Damaged::new("a node is of no version").into()),
+        () if usize::from(found_tree) != tree => Err(Damaged::new("a node is of another tree").into()),
+        () if found_level != level => Err(Damaged::new("a node is at another level").into()),
+        () if found_number != number => Err(Damaged::new("a node has another number").into()),
+        () if entries == 0 => Err(Damaged::new("a node is empty").into()),
         () => Ok(entries),
     }
 }
@@ -236,10 +237,10 @@ impl<'a> RawChild<'a> {
         let (number, count, bytes) = (varint::read(reader)?, varint::read(reader)?, varint::read(reader)?);
         let separator = if shape.has_key { read_bytes(reader)? } else { b"" };
         if count == 0 {
-            return Err(Damaged("a child has no elements").into());
+            return Err(Damaged::new("a child has no elements").into());
         }
         if at > 1 && shape.has_key && *last >= separator {
-            return Err(Damaged("the children of a node are out of order").into());
+            return Err(Damaged::new("the children of a node are out of order").into());
         }
         *last = separator;
         Ok(RawChild { number, count, bytes, separator })
@@ -266,8 +267,8 @@ pub(super) fn read_children(
 }
 
 fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damaged> {
-    let len = usize::try_from(varint::read(reader)?).map_err(|_| Damaged("a length is too large"))?;
-    reader.bytes(len).map_err(|_| Damaged("it is cut short"))
+    let len = usize::try_from(varint::read(reader)?).map_err(|_| Damaged::new("a length is too large"))?;
+    reader.bytes(len).map_err(|_| Damaged::new("it is cut short"))
 }
 
 /// Looks at the elements of a leaf, one after the other.
@@ -281,21 +282,21 @@ fn each_element<'a>(
     let mut reader = Reader::new(image);
     let entries = read_header(&mut reader, (tree, 0), of.number)?;
     if u64::from(entries) != of.count {
-        return Err(Damaged("a leaf has another number of elements than its parent says").into());
+        return Err(Damaged::new("a leaf has another number of elements than its parent says").into());
     }
     let mut last: Option<&[u8]> = None;
     for _ in 0..entries {
         let key = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
         let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
         if shape.has_key && last.is_some_and(|last| last >= key) {
-            return Err(Damaged("the elements of a leaf are out of order").into());
+            return Err(Damaged::new("the elements of a leaf are out of order").into());
         }
         last = Some(key);
         each(Element { key, value });
     }
     match reader.left() {
         0 => Ok(()),
-        _ => Err(Damaged("bytes follow the last element of a leaf").into()),
+        _ => Err(Damaged::new("bytes follow the last element of a leaf").into()),
     }
 }
 
@@ -354,7 +355,7 @@ pub(super) fn find_child(
             Target::Place(wanted) => wanted >= passed,
         };
         let before = passed;
-        passed = passed.checked_add(child.count).ok_or(Damaged("a node has too many elements"))?;
+        passed = passed.checked_add(child.count).ok_or(Damaged::new("a node has too many elements"))?;
         // Of the first child nothing is said by its separator.
         if at == 0 || is_it {
             let span = start..image.len() - reader.left();
@@ -364,9 +365,11 @@ pub(super) fn find_child(
         }
     }
     match found {
-        _ if reader.left() > 0 => Err(Damaged("bytes follow the last child of a node").into()),
-        _ if passed != of.count => Err(Damaged("a node has another number of elements than its parent says").into()),
-        None => Err(Damaged("a node is empty").into()),
+        _ if reader.left() > 0 => Err(Damaged::new("bytes follow the last child of a node").into()),
+        _ if passed != of.count => {
+            Err(Damaged::new("a node has another number of elements than its parent says").into())
+        }
+        None => Err(Damaged::new("a node is empty").into()),
         Some((child, FoundAt { at, before, span })) => {
             let (at, len, next) = (at as usize, children as usize, next.map(Separator::from_slice));
             Ok(FoundChild { entry: child.entry(), before, at, len, span, next })

@@ -384,4 +384,4 @@ pub(super) fn element_bytes(leaf_bytes: u64) -> u64 {
 }
 
 /// A place that a tree does not have.
-pub(super) const NO_PLACE: Damaged = Damaged("a place is not in its tree");
+pub(super) const NO_PLACE: Damaged = Damaged::new("a place is not in its tree");

@@ -41,9 +41,9 @@ impl TreeRoot {
     pub fn parse(value: &Bytes) -> Result<TreeRoot, Damaged> {
         let (kind, form, count) = header::read_form(value)?;
         if form != Form::Tree {
-            return Err(Damaged("it is no tree"));
+            return Err(Damaged::new("it is no tree"));
         }
-        let short = |_| Damaged("its root is cut short");
+        let short = |_| Damaged::new("its root is cut short");
         let mut reader = Reader::new(value);
         reader.bytes(header::HEADER_BYTES).map_err(short)?;
         let id = reader.u64().map_err(short)?;
@@ -53,17 +53,17 @@ impl TreeRoot {
         for tree in 0..trees_of(kind) {
             let (level, children) = (reader.u8().map_err(short)?, reader.u32().map_err(short)?);
             if !(1..=LEVEL_MAX).contains(&level) {
-                return Err(Damaged("its tree has no such height"));
+                return Err(Damaged::new("its tree has no such height"));
             }
             let children = read_children(&mut reader, Shape::of(kind, tree), children).map_err(damage)?;
             if sum_of(&children) != Some(u64::from(count)) {
-                return Err(Damaged("its tree has another number of elements"));
+                return Err(Damaged::new("its tree has another number of elements"));
             }
             tops.push(InnerNode { level, children });
         }
         match reader.left() {
             0 => Ok(TreeRoot { kind, id, next_number, element_bytes, tops }),
-            _ => Err(Damaged("bytes follow its trees")),
+            _ => Err(Damaged::new("bytes follow its trees")),
         }
     }
 
@@ -135,7 +135,7 @@ impl TreeRoot {
     }
 
     pub(super) fn top(&self, tree: usize) -> Result<&InnerNode, TreeError> {
-        self.tops.get(tree).ok_or(TreeError::Damaged(Damaged("it has no such tree")))
+        self.tops.get(tree).ok_or(TreeError::Damaged(Damaged::new("it has no such tree")))
     }
 }
 
@@ -146,6 +146,6 @@ fn trees_of(kind: Kind) -> usize {
 fn damage(error: TreeError) -> Damaged {
     match error {
         TreeError::Damaged(damaged) => damaged,
-        TreeError::Missing | TreeError::TooLong { .. } => Damaged("its tree cannot be read"),
+        TreeError::Missing | TreeError::TooLong { .. } => Damaged::new("its tree cannot be read"),
     }
 }

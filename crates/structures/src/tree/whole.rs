@@ -31,7 +31,7 @@ impl TreeRoot {
                     set.iter().map(|(member, score)| (member, score_key(score))).collect();
                 root.fill(nodes, BY_MEMBER, by_member.iter().map(|(member, score)| (*member, &score[..])))?;
             }
-            Kind::String | Kind::Damaged => return Err(Damaged("its type is unknown").into()),
+            Kind::String | Kind::Damaged | Kind::Newer => return Err(Damaged::new("its type is unknown").into()),
         }
         Ok(root)
     }
@@ -68,6 +68,6 @@ fn parts(kind: Kind, entry: &TreeEntry, score: Option<f64>) -> [Option<ElementPa
         Kind::Hash => [bytes(&entry.key), bytes(&entry.value)],
         Kind::List => [bytes(&entry.value), None],
         Kind::SortedSet => [score.map(ElementPart::Score), entry.key.get(8..).map(ElementPart::Bytes)],
-        Kind::Set | Kind::String | Kind::Damaged => [bytes(&entry.key), None],
+        Kind::Set | Kind::String | Kind::Damaged | Kind::Newer => [bytes(&entry.key), None],
     }
 }
