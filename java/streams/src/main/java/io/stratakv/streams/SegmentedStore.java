@@ -104,7 +104,7 @@ abstract class SegmentedStore extends PersistentStore implements WithRetentionPe
     final <K> KeyValueIterator<K, byte[]> records(
             Wanted wanted, boolean isForward, Function<byte[], K> keys, Predicate<byte[]> shows) {
         long first = segmentOf(Math.max(wanted.timeFrom(), oldestLive()));
-        long last = Math.min(lastSegment, segmentOf(wanted.timeTo()));
+        long last = Math.min(((SegmentedStore) source()).lastSegment, segmentOf(wanted.timeTo()));
         if (wanted.timeTo() < 0 || first > last) {
             return MappedIterator.empty();
         }

@@ -9,6 +9,7 @@ import io.stratakv.StrataKvException;
 import io.stratakv.WriteBatch;
 import java.io.File;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -26,7 +27,7 @@ import org.apache.kafka.streams.query.Position;
  *
  * <p>The task's thread writes and commits. Other threads may read: interactive queries do.
  */
-final class TaskState implements AutoCloseable {
+final class TaskState implements StateView, AutoCloseable {
     private static final int COUNTED_EXACTLY_MAX = 1000;
 
     private final SharedStore shared;
@@ -39,7 +40,11 @@ final class TaskState implements AutoCloseable {
     private final Position position;
     private final CommitCounts counts = new CommitCounts();
 
+    private final StateView committed = new CommittedRecords();
+
     private volatile WriteBuffer buffer = new WriteBuffer();
+    /** The committed records, while others were written before their commit; under `commits`. */
+    private Snapshot lastCommit;
     private volatile Thread owner = Thread.currentThread();
     private boolean isRestoring;
     private volatile long streamTime;
@@ -83,16 +88,26 @@ final class TaskState implements AutoCloseable {
         return facts.offset(partition);
     }
 
-    Position position() {
+    /**
+     * The committed records alone. As with Kafka's own stores, all of them if state is not
+     * transactional: then nobody says when they are committed.
+     */
+    StateView committed() {
+        return shared.settings().isTransactional() ? committed : this;
+    }
+
+    @Override
+    public Position position() {
         return position;
     }
 
-    /** The latest time of a record that was put; -1 if none was. */
-    long streamTime() {
+    @Override
+    public long streamTime() {
         return streamTime;
     }
 
-    void observe(long time) {
+    @Override
+    public void observe(long time) {
         streamTime = Math.max(streamTime, time);
     }
 
@@ -108,7 +123,8 @@ final class TaskState implements AutoCloseable {
         return buffer.bytes();
     }
 
-    byte[] get(byte[] key) {
+    @Override
+    public byte[] get(byte[] key) {
         byte[] buffered = buffer.get(key);
         if (buffered != null) {
             return buffered == WriteBuffer.DELETED ? null : buffered;
@@ -121,20 +137,20 @@ final class TaskState implements AutoCloseable {
         }
     }
 
-    /** Buffers a write of the task; a null value deletes. */
-    void put(byte[] key, byte[] value) {
+    @Override
+    public void put(byte[] key, byte[] value) {
         isRestoring = false;
         write(key, value);
     }
 
-    /** Buffers a record of the changelog. */
-    void restore(byte[] key, byte[] value) {
+    @Override
+    public void restore(byte[] key, byte[] value) {
         isRestoring = true;
         write(key, value);
     }
 
-    /** Deletes a record that nobody may ask for any more; as much restoring as it was before. */
-    void drop(byte[] key) {
+    @Override
+    public void drop(byte[] key) {
         write(key, null);
     }
 
@@ -153,7 +169,8 @@ final class TaskState implements AutoCloseable {
      */
     private void relieve() {
         boolean isPart = shared.settings().isExactlyOnce() && !isRestoring;
-        writeBuffer(batch -> {
+        boolean isHidden = shared.settings().isTransactional() && !isRestoring;
+        writeBuffer(isHidden, batch -> {
             if (isPart) {
                 facts.beginPart(batch, collection);
             }
@@ -164,20 +181,20 @@ final class TaskState implements AutoCloseable {
         counts.spilled();
     }
 
-    /** Drops a range of keys with the next commit. Readers must not look there any more. */
-    void dropRange(byte[] from, byte[] to) {
+    @Override
+    public void dropRange(byte[] from, byte[] to) {
         shared.bufferedBytes().addAndGet(-buffer.removeRange(from, to));
         droppedRanges.add(new byte[][] {from, to});
     }
 
     /** Writes what is buffered, and the offsets it belongs to, as one batch. */
     void commit(Map<TopicPartition, Long> offsets) {
-        if (buffer.isEmpty() && facts.isAt(offsets, position, streamTime)) {
+        if (buffer.isEmpty() && lastCommit == null && facts.isAt(offsets, position, streamTime)) {
             return;
         }
         Position reached = position.copy();
         long time = streamTime;
-        writeBuffer(batch -> facts.write(batch, collection, offsets, reached, time));
+        writeBuffer(false, batch -> facts.write(batch, collection, offsets, reached, time));
         facts.written(offsets, reached, time);
         dropRanges();
     }
@@ -186,7 +203,8 @@ final class TaskState implements AutoCloseable {
         void addTo(WriteBatch batch);
     }
 
-    private void writeBuffer(Addition facts) {
+    /** Writes the buffer. If that `isHidden`, committed reads go on without what is written. */
+    private void writeBuffer(boolean isHidden, Addition facts) {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
         try (WriteBatch batch = new WriteBatch()) {
@@ -200,8 +218,14 @@ final class TaskState implements AutoCloseable {
             facts.addTo(batch);
             commits.writeLock().lock();
             try {
+                if (isHidden && lastCommit == null) {
+                    lastCommit = shared.store().snapshot();
+                }
                 shared.store().write(batch);
                 buffer = new WriteBuffer();
+                if (!isHidden) {
+                    forgetLastCommit();
+                }
             } finally {
                 commits.writeLock().unlock();
             }
@@ -210,6 +234,13 @@ final class TaskState implements AutoCloseable {
         }
         shared.bufferedBytes().addAndGet(-bytes);
         counts.committed(bytes, System.nanoTime() - begun);
+    }
+
+    private void forgetLastCommit() {
+        if (lastCommit != null) {
+            lastCommit.close();
+            lastCommit = null;
+        }
     }
 
     private void dropRanges() {
@@ -223,12 +254,16 @@ final class TaskState implements AutoCloseable {
         }
     }
 
-    /** Records of keys from one up to another; null is no bound. To be closed. */
-    MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+    private static ScanOptions options(byte[] from, byte[] to, boolean isForward) {
         ScanOptions options = ScanOptions.all();
         options = from == null ? options : options.from(from);
         options = to == null ? options : options.to(to);
-        options = isForward ? options : options.reverse();
+        return isForward ? options : options.reverse();
+    }
+
+    @Override
+    public MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+        ScanOptions options = options(from, to, isForward);
         try {
             MergedScan scan = Thread.currentThread() == owner
                     ? ownScan(from, to, options, isForward)
@@ -264,8 +299,9 @@ final class TaskState implements AutoCloseable {
         return (isForward ? writes : writes.descendingMap()).entrySet().iterator();
     }
 
-    /** How many records there are. Exact while few are buffered. */
-    long count() {
+    /** Exact while few records are buffered. */
+    @Override
+    public long count() {
         try {
             long count = collection.count() - facts.count();
             NavigableMap<byte[], byte[]> writes = buffer.range(null, null);
@@ -290,7 +326,114 @@ final class TaskState implements AutoCloseable {
     public void close() {
         shared.bufferedBytes().addAndGet(-buffer.bytes());
         List.copyOf(scans).forEach(MergedScan::close);
+        commits.writeLock().lock();
+        try {
+            forgetLastCommit();
+        } finally {
+            commits.writeLock().unlock();
+        }
         collection.close();
         shared.release();
+    }
+
+    /** What the last commit has left, for queries: buffered writes are not looked at. */
+    private final class CommittedRecords implements StateView {
+        @Override
+        public byte[] get(byte[] key) {
+            commits.readLock().lock();
+            try {
+                Optional<Record> record = lastCommit == null ? collection.get(key) : getOfLastCommit(key);
+                return record.isPresent() ? record.get().value() : null;
+            } catch (StrataKvException error) {
+                throw damage.exception("cannot read a record", error);
+            } finally {
+                commits.readLock().unlock();
+            }
+        }
+
+        /** One thread at a time may use a snapshot. */
+        private Optional<Record> getOfLastCommit(byte[] key) {
+            synchronized (this) {
+                return lastCommit.get(collection, key);
+            }
+        }
+
+        @Override
+        public MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+            ScanOptions options = options(from, to, isForward);
+            commits.readLock().lock();
+            try {
+                MergedScan scan = lastCommit == null ? newScan(options, isForward) : scanOfLastCommit(options, isForward);
+                scans.add(scan);
+                return scan;
+            } catch (StrataKvException error) {
+                throw damage.exception("cannot scan", error);
+            } finally {
+                commits.readLock().unlock();
+            }
+        }
+
+        private MergedScan newScan(ScanOptions options, boolean isForward) {
+            Snapshot snapshot = shared.store().snapshot();
+            Scan records = snapshot.scan(collection, options);
+            return new MergedScan(Collections.emptyIterator(), records, snapshot, isForward, scans::remove);
+        }
+
+        /** A scan outlives its snapshot. */
+        private MergedScan scanOfLastCommit(ScanOptions options, boolean isForward) {
+            synchronized (this) {
+                Scan records = lastCommit.scan(collection, options);
+                return new MergedScan(Collections.emptyIterator(), records, () -> {}, isForward, scans::remove);
+            }
+        }
+
+        @Override
+        public long count() {
+            try {
+                return Math.max(0, collection.count() - facts.count());
+            } catch (StrataKvException error) {
+                throw damage.exception("cannot count", error);
+            }
+        }
+
+        @Override
+        public Position position() {
+            return facts.position();
+        }
+
+        @Override
+        public long streamTime() {
+            return facts.streamTime();
+        }
+
+        @Override
+        public void observe(long time) {
+            throw refused();
+        }
+
+        @Override
+        public void put(byte[] key, byte[] value) {
+            throw refused();
+        }
+
+        @Override
+        public void restore(byte[] key, byte[] value) {
+            throw refused();
+        }
+
+        @Override
+        public void drop(byte[] key) {
+            throw refused();
+        }
+
+        @Override
+        public void dropRange(byte[] from, byte[] to) {
+            throw refused();
+        }
+
+        private UnsupportedOperationException refused() {
+            return new UnsupportedOperationException(
+                    "this is a view of committed records, for queries: write to the store that the processor has");
+        }
     }
 }

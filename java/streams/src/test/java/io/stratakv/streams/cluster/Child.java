@@ -6,10 +6,12 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.BooleanSupplier;
 
 /** A process with an instance of the application, which tests may kill. */
 final class Child implements AutoCloseable {
@@ -56,8 +58,26 @@ final class Child implements AutoCloseable {
         return lines.contains(line);
     }
 
-    boolean isAlive() {
-        return process.isAlive();
+    boolean hasSaidWords(String words) {
+        return lines.stream().anyMatch(line -> line.contains(words));
+    }
+
+    /** Waits until something holds. The child must live on. */
+    void await(String what, Duration patience, BooleanSupplier holds) throws InterruptedException {
+        long end = System.nanoTime() + patience.toNanos();
+        while (!holds.getAsBoolean()) {
+            if (System.nanoTime() >= end) {
+                throw new IllegalStateException("waited in vain for " + what + ": " + lines());
+            }
+            if (!process.isAlive()) {
+                throw new IllegalStateException("the application ended before " + what + ": " + lines());
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    void awaitRunning() throws InterruptedException {
+        await("RUNNING", Feed.PATIENCE, () -> hasSaid("RUNNING"));
     }
 
     /** As {@code kill -9}: no code of the process runs any more. */
