@@ -43,7 +43,6 @@ import org.apache.kafka.streams.state.ReadOnlySessionStore;
 import org.apache.kafka.streams.state.ReadOnlyWindowStore;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.VersionedBytesStore;
-import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.VersionedRecordIterator;
 import org.apache.kafka.streams.state.WindowStore;
 import org.junit.jupiter.api.Test;
@@ -167,7 +166,9 @@ class IsolationTest {
     private static List<String> versionsOf(VersionedRecordIterator<byte[]> versions) {
         try (versions) {
             List<String> found = new ArrayList<>();
-            versions.forEachRemaining(version -> found.add(text(((VersionedRecord<byte[]>) version).value())));
+            while (versions.hasNext()) {
+                found.add(text(versions.next().value()));
+            }
             return found;
         }
     }

@@ -17,20 +17,28 @@ import java.util.function.BooleanSupplier;
 final class Child implements AutoCloseable {
     private final Process process;
     private final List<String> lines = new CopyOnWriteArrayList<>();
+    private final Thread reader;
 
     private Child(Process process) {
         this.process = process;
-        Thread reader = new Thread(this::read);
+        this.reader = new Thread(this::read);
         reader.setDaemon(true);
         reader.start();
     }
 
     static Child start(Class<?> program, Map<String, String> configuration) throws IOException {
+        return start(program, configuration, List.of("-XX:TieredStopAtLevel=1"));
+    }
+
+    /** The same with options of Java. */
+    static Child start(Class<?> program, Map<String, String> configuration, List<String> options) throws IOException {
         List<String> command = new ArrayList<>(List.of(
                 Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx512m",
-                "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+                "-XX:+UseSerialGC",
                 "-Dstratakv.library=" + System.getProperty("stratakv.library"),
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classPath(), program.getName()));
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"));
+        command.addAll(options);
+        command.addAll(List.of("-cp", classPath(), program.getName()));
         configuration.forEach((name, value) -> command.add(name + "=" + value));
         return new Child(new ProcessBuilder(command).redirectErrorStream(true).start());
     }
@@ -76,6 +84,16 @@ final class Child implements AutoCloseable {
         }
     }
 
+    /** A figure that it told as {@code FIGURE name value}, the latest. */
+    double figure(String name) {
+        String start = "FIGURE " + name + " ";
+        return lines.stream()
+                .filter(line -> line.startsWith(start))
+                .mapToDouble(line -> Double.parseDouble(line.substring(start.length())))
+                .reduce((earlier, later) -> later)
+                .orElseThrow(() -> new IllegalStateException("it told no " + name + ": " + lines()));
+    }
+
     void awaitRunning() throws InterruptedException {
         await("RUNNING", Feed.PATIENCE, () -> hasSaid("RUNNING"));
     }
@@ -89,6 +107,7 @@ final class Child implements AutoCloseable {
     void end() throws InterruptedException {
         process.destroy();
         process.waitFor();
+        reader.join();
     }
 
     @Override

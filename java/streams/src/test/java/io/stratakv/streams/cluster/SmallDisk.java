@@ -18,7 +18,7 @@ public final class SmallDisk implements AutoCloseable {
     }
 
     /** Mounts a new one. Without root, or without its tools, the test is skipped; in CI it fails. */
-    public static SmallDisk mount(File folder, long bytes) throws IOException, InterruptedException {
+    public static SmallDisk mount(File folder, long bytes) throws IOException {
         Path image = folder.toPath().resolve("disk.image");
         Path mounted = Files.createDirectory(folder.toPath().resolve("disk"));
         try (RandomAccessFile file = new RandomAccessFile(image.toFile(), "rw")) {
@@ -60,18 +60,21 @@ public final class SmallDisk implements AutoCloseable {
     }
 
     /** Runs a program; null, or why it failed. */
-    private static String run(String... command) throws InterruptedException {
+    private static String run(String... command) {
         try {
             Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
             String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8).trim();
             return process.waitFor() == 0 ? null : command[0] + ": " + said;
         } catch (IOException error) {
             return error.getMessage();
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt();
+            return "interrupted";
         }
     }
 
     @Override
-    public void close() throws InterruptedException {
+    public void close() {
         // A killed process may hold it a moment longer: it is detached then.
         String failure = run("umount", mounted.toString());
         if (failure != null) {
