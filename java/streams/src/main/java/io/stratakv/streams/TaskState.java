@@ -44,7 +44,7 @@ final class TaskState implements StateView, AutoCloseable {
 
     private volatile WriteBuffer buffer = new WriteBuffer();
     /** The committed records, while others were written before their commit; under `commits`. */
-    private Snapshot lastCommit;
+    private SharedSnapshot lastCommit;
     private volatile Thread owner = Thread.currentThread();
     private boolean isRestoring;
     private volatile long streamTime;
@@ -219,7 +219,7 @@ final class TaskState implements StateView, AutoCloseable {
             commits.writeLock().lock();
             try {
                 if (isHidden && lastCommit == null) {
-                    lastCommit = shared.store().snapshot();
+                    lastCommit = new SharedSnapshot(shared.store().snapshot());
                 }
                 shared.store().write(batch);
                 buffer = new WriteBuffer();
@@ -238,7 +238,7 @@ final class TaskState implements StateView, AutoCloseable {
 
     private void forgetLastCommit() {
         if (lastCommit != null) {
-            lastCommit.close();
+            lastCommit.release();
             lastCommit = null;
         }
     }
@@ -342,7 +342,7 @@ final class TaskState implements StateView, AutoCloseable {
         public byte[] get(byte[] key) {
             commits.readLock().lock();
             try {
-                Optional<Record> record = lastCommit == null ? collection.get(key) : getOfLastCommit(key);
+                Optional<Record> record = lastCommit == null ? collection.get(key) : lastCommit.get(collection, key);
                 return record.isPresent() ? record.get().value() : null;
             } catch (StrataKvException error) {
                 throw damage.exception("cannot read a record", error);
@@ -351,19 +351,12 @@ final class TaskState implements StateView, AutoCloseable {
             }
         }
 
-        /** One thread at a time may use a snapshot. */
-        private Optional<Record> getOfLastCommit(byte[] key) {
-            synchronized (this) {
-                return lastCommit.get(collection, key);
-            }
-        }
-
         @Override
         public MergedScan scan(byte[] from, byte[] to, boolean isForward) {
             ScanOptions options = options(from, to, isForward);
             commits.readLock().lock();
             try {
-                MergedScan scan = lastCommit == null ? newScan(options, isForward) : scanOfLastCommit(options, isForward);
+                MergedScan scan = merged(options, isForward);
                 scans.add(scan);
                 return scan;
             } catch (StrataKvException error) {
@@ -373,18 +366,16 @@ final class TaskState implements StateView, AutoCloseable {
             }
         }
 
-        private MergedScan newScan(ScanOptions options, boolean isForward) {
-            Snapshot snapshot = shared.store().snapshot();
-            Scan records = snapshot.scan(collection, options);
-            return new MergedScan(Collections.emptyIterator(), records, snapshot, isForward, scans::remove);
+        private MergedScan merged(ScanOptions options, boolean isForward) {
+            if (lastCommit == null) {
+                Snapshot snapshot = shared.store().snapshot();
+                return merged(snapshot.scan(collection, options), snapshot, isForward);
+            }
+            return merged(lastCommit.scan(collection, options), lastCommit::release, isForward);
         }
 
-        /** A scan outlives its snapshot. */
-        private MergedScan scanOfLastCommit(ScanOptions options, boolean isForward) {
-            synchronized (this) {
-                Scan records = lastCommit.scan(collection, options);
-                return new MergedScan(Collections.emptyIterator(), records, () -> {}, isForward, scans::remove);
-            }
+        private MergedScan merged(Scan records, AutoCloseable snapshot, boolean isForward) {
+            return new MergedScan(Collections.emptyIterator(), records, snapshot, isForward, scans::remove);
         }
 
         @Override
