@@ -83,10 +83,10 @@ abstract class PersistentStore implements StateStore {
     }
 
     /** Damage is healed by the changelog, if the state belongs to a task; all else ends the thread. */
-    private RuntimeException exception(String what, StrataKvException error) {
+    private RuntimeException exception(String what, StrataKvException error, boolean isDamage) {
         String message = "Store " + name + " of task " + context.taskId() + ": " + what;
         boolean isOfTask = context.taskId() != null && context.taskId().partition() >= 0;
-        if (error.kind() == StrataKvException.Kind.CORRUPT && isOfTask) {
+        if (isDamage && isOfTask) {
             return new TaskCorruptedException(Set.of(context.taskId()), new ProcessorStateException(message, error));
         }
         return new ProcessorStateException(message + ": " + error.getMessage(), error);

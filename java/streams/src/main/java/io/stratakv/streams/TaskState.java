@@ -30,8 +30,9 @@ import org.apache.kafka.streams.query.Position;
 final class TaskState implements StateView, AutoCloseable {
     private static final int COUNTED_EXACTLY_MAX = 1000;
 
+    private final File directory;
     private final SharedStore shared;
-    private final Damage damage;
+    private final Failure failure;
     private final ReentrantReadWriteLock commits = new ReentrantReadWriteLock();
     private final Set<MergedScan> scans = ConcurrentHashMap.newKeySet();
     private final List<byte[][]> droppedRanges = new ArrayList<>();
@@ -49,22 +50,24 @@ final class TaskState implements StateView, AutoCloseable {
     private boolean isRestoring;
     private volatile long streamTime;
 
-    /** Makes an exception of an error of the store. */
-    interface Damage {
-        RuntimeException exception(String what, StrataKvException error);
+    /** Makes an exception of an error of the store; of damage one that lets Kafka restore. */
+    interface Failure {
+        RuntimeException exception(String what, StrataKvException error, boolean isDamage);
     }
 
-    private TaskState(SharedStore shared, Collection collection, StoreFacts facts, Damage damage) {
+    private TaskState(
+            File directory, SharedStore shared, Collection collection, StoreFacts facts, Failure failure) {
+        this.directory = directory;
         this.shared = shared;
         this.collection = collection;
         this.facts = facts;
-        this.damage = damage;
+        this.failure = failure;
         this.position = facts.position().copy();
         this.streamTime = facts.streamTime();
     }
 
     /** Opens the state of the store that lies in a directory, and the shared store if need be. */
-    static TaskState open(File storeDirectory, StoreSettings settings, Damage damage) {
+    static TaskState open(File storeDirectory, StoreSettings settings, Failure failure) {
         SharedStore shared = SharedStore.acquire(storeDirectory.getParentFile().getParentFile(), settings);
         try {
             SharedStore.Named named = shared.collectionOf(storeDirectory);
@@ -74,14 +77,30 @@ final class TaskState implements StateView, AutoCloseable {
                 named = shared.replace(storeDirectory, named);
                 facts = StoreFacts.read(named.collection());
             }
-            return new TaskState(shared, named.collection(), facts, damage);
+            return new TaskState(storeDirectory, shared, named.collection(), facts, failure);
         } catch (StrataKvException error) {
+            RuntimeException thrown = failed("cannot open", error, storeDirectory, shared, failure);
             shared.release();
-            throw damage.exception("cannot open", error);
+            throw thrown;
         } catch (RuntimeException error) {
             shared.release();
             throw error;
         }
+    }
+
+    /** What to throw for an error. Of damage it is noted that the store is to begin anew. */
+    private static RuntimeException failed(
+            String what, StrataKvException error, File directory, SharedStore shared, Failure failure) {
+        boolean isDamage = error.kind() == StrataKvException.Kind.CORRUPT
+                || (error.kind() == StrataKvException.Kind.FULL && shared.isGivenUpForDamage());
+        if (isDamage) {
+            shared.noteDamage(directory);
+        }
+        return failure.exception(what, error, isDamage);
+    }
+
+    private RuntimeException failed(String what, StrataKvException error) {
+        return failed(what, error, directory, shared, failure);
     }
 
     Long committedOffset(TopicPartition partition) {
@@ -133,7 +152,7 @@ final class TaskState implements StateView, AutoCloseable {
             Optional<Record> record = collection.get(key);
             return record.isPresent() ? record.get().value() : null;
         } catch (StrataKvException error) {
-            throw damage.exception("cannot read a record", error);
+            throw failed("cannot read a record", error);
         }
     }
 
@@ -230,7 +249,7 @@ final class TaskState implements StateView, AutoCloseable {
                 commits.writeLock().unlock();
             }
         } catch (StrataKvException error) {
-            throw damage.exception("cannot commit", error);
+            throw failed("cannot commit", error);
         }
         shared.bufferedBytes().addAndGet(-bytes);
         counts.committed(bytes, System.nanoTime() - begun);
@@ -250,7 +269,7 @@ final class TaskState implements StateView, AutoCloseable {
             }
             droppedRanges.clear();
         } catch (StrataKvException error) {
-            throw damage.exception("cannot drop expired records", error);
+            throw failed("cannot drop expired records", error);
         }
     }
 
@@ -271,7 +290,7 @@ final class TaskState implements StateView, AutoCloseable {
             scans.add(scan);
             return scan;
         } catch (StrataKvException error) {
-            throw damage.exception("cannot scan", error);
+            throw failed("cannot scan", error);
         }
     }
 
@@ -317,7 +336,7 @@ final class TaskState implements StateView, AutoCloseable {
             }
             return Math.max(0, count);
         } catch (StrataKvException error) {
-            throw damage.exception("cannot count", error);
+            throw failed("cannot count", error);
         }
     }
 
@@ -345,7 +364,7 @@ final class TaskState implements StateView, AutoCloseable {
                 Optional<Record> record = lastCommit == null ? collection.get(key) : lastCommit.get(collection, key);
                 return record.isPresent() ? record.get().value() : null;
             } catch (StrataKvException error) {
-                throw damage.exception("cannot read a record", error);
+                throw failed("cannot read a record", error);
             } finally {
                 commits.readLock().unlock();
             }
@@ -360,7 +379,7 @@ final class TaskState implements StateView, AutoCloseable {
                 scans.add(scan);
                 return scan;
             } catch (StrataKvException error) {
-                throw damage.exception("cannot scan", error);
+                throw failed("cannot scan", error);
             } finally {
                 commits.readLock().unlock();
             }
@@ -383,7 +402,7 @@ final class TaskState implements StateView, AutoCloseable {
             try {
                 return Math.max(0, collection.count() - facts.count());
             } catch (StrataKvException error) {
-                throw damage.exception("cannot count", error);
+                throw failed("cannot count", error);
             }
         }
 

@@ -3,6 +3,7 @@ package io.stratakv.streams.cluster;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.PrintWriter;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -40,6 +41,7 @@ final class Child implements AutoCloseable {
         command.addAll(options);
         command.addAll(List.of("-cp", classPath(), program.getName()));
         configuration.forEach((name, value) -> command.add(name + "=" + value));
+        Files.createDirectories(Path.of("target", "children"));
         return new Child(new ProcessBuilder(command).redirectErrorStream(true).start());
     }
 
@@ -47,11 +49,15 @@ final class Child implements AutoCloseable {
         return "target/classes:target/test-classes:" + Files.readString(Path.of("target/classpath")).trim();
     }
 
+    /** All it says is kept in {@code target/children} too, for whoever looks for a reason. */
     private void read() {
+        Path log = Path.of("target", "children", process.pid() + ".log");
         try (BufferedReader reader =
-                new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))) {
+                        new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+                PrintWriter copy = new PrintWriter(Files.newBufferedWriter(log), true)) {
             for (String line = reader.readLine(); line != null; line = reader.readLine()) {
                 lines.add(line);
+                copy.println(line);
             }
         } catch (IOException ended) {
             lines.add("the output ended: " + ended);

@@ -31,7 +31,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(1800)
 class DamageTest {
     private static final int PARTITIONS = 2;
-    private static final int KEYS = 8000;
+    private static final int KEYS = 6000;
     private static final int VALUE_CHARS = 4000;
     /** A turned bit in each such piece. */
     private static final int PIECE_BYTES = 64 << 10;

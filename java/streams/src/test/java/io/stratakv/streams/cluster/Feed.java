@@ -17,7 +17,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
  */
 final class Feed {
     static final int PARTITIONS = 2;
-    static final Duration PATIENCE = Duration.ofSeconds(120);
+    static final Duration PATIENCE = Duration.ofSeconds(Integer.getInteger("streams.patience", 120));
     private static final int WORDS = 50;
 
     private final Cluster cluster;

@@ -90,7 +90,8 @@ class QueryClusterTest {
 
     private static String ask(KafkaStreams streams, String key, IsolationLevel level) {
         StateQueryRequest<String> request = StateQueryRequest.inStore("values")
-                .withQuery(KeyQuery.<String, String>withKey(key))
+                // Kafka's cache, which knows no levels, would answer first.
+                .withQuery(KeyQuery.<String, String>withKey(key).skipCache())
                 .withIsolationLevel(level);
         StateQueryResult<String> result = streams.query(request);
         QueryResult<String> only = result.getOnlyPartitionResult();
