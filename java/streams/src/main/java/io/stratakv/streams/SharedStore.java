@@ -72,13 +72,29 @@ final class SharedStore {
             SharedStore shared = OPEN.get(application);
             if (shared == null) {
                 deleteLeft(application);
-                shared = new SharedStore(application, settings, open(application.resolve(DIRECTORY), settings));
-                shared.dropOrphans();
+                shared = opened(application, settings);
                 OPEN.put(application, shared);
             }
             shared.users++;
             return shared;
         }
+    }
+
+    /** Opens the store, and looks through its catalogue. If that is damaged, it is replaced. */
+    private static SharedStore opened(Path application, StoreSettings settings) {
+        Path directory = application.resolve(DIRECTORY);
+        SharedStore shared = new SharedStore(application, settings, open(directory, settings));
+        try {
+            shared.dropOrphans();
+            return shared;
+        } catch (StrataKvException error) {
+            shared.store.close();
+            if (error.kind() != StrataKvException.Kind.CORRUPT) {
+                throw new ProcessorStateException("cannot read the StrataKV store in " + directory, error);
+            }
+            LOG.warn("The catalogue of the StrataKV store in {} is damaged.", directory, error);
+        }
+        return new SharedStore(application, settings, replace(directory, settings));
     }
 
     /** Ends one use; the last one closes the store. */
@@ -188,6 +204,10 @@ final class SharedStore {
         } catch (IOException error) {
             throw new ProcessorStateException("cannot make the directory " + directory, error);
         }
+        return replace(directory, settings);
+    }
+
+    private static Store replace(Path directory, StoreSettings settings) {
         try {
             delete(directory);
             Files.createDirectories(directory);

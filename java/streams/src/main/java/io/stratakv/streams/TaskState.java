@@ -71,8 +71,12 @@ final class TaskState implements StateView, AutoCloseable {
         SharedStore shared = SharedStore.acquire(storeDirectory.getParentFile().getParentFile(), settings);
         try {
             SharedStore.Named named = shared.collectionOf(storeDirectory);
-            StoreFacts facts = StoreFacts.read(named.collection());
-            if (facts.isPartial()) {
+            StoreFacts facts = factsOf(named.collection(), shared, storeDirectory);
+            if (facts == null) {
+                // It is damaged: Kafka restores what it does not find.
+                named = shared.collectionOf(storeDirectory);
+                facts = new StoreFacts();
+            } else if (facts.isPartial()) {
                 // The process died between two parts of a commit that was too long for one batch.
                 named = shared.replace(storeDirectory, named);
                 facts = StoreFacts.read(named.collection());
@@ -85,6 +89,20 @@ final class TaskState implements StateView, AutoCloseable {
         } catch (RuntimeException error) {
             shared.release();
             throw error;
+        }
+    }
+
+    /** What the store knows of itself; null if that is damaged, which is noted. */
+    private static StoreFacts factsOf(Collection collection, SharedStore shared, File directory) {
+        try {
+            return StoreFacts.read(collection);
+        } catch (StrataKvException error) {
+            if (error.kind() != StrataKvException.Kind.CORRUPT) {
+                throw error;
+            }
+            collection.close();
+            shared.noteDamage(directory);
+            return null;
         }
     }
 
