@@ -13,6 +13,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.query.Position;
@@ -82,14 +83,24 @@ abstract class PersistentStore implements StateStore {
         }
     }
 
-    /** Damage is healed by the changelog, if the state belongs to a task; all else ends the thread. */
-    private RuntimeException exception(String what, StrataKvException error, boolean isDamage) {
+    /**
+     * Damage is healed by the changelog, if the state belongs to a task; all else ends the thread.
+     * With exactly-once processing the thread's transaction must not be committed then: it has
+     * outputs of this task without their offsets. Kafka aborts it if a task was taken away, and
+     * begins all tasks of the thread anew; of a corrupted task it commits what other tasks did.
+     */
+    private RuntimeException exception(String what, StrataKvException error, TaskState.Damage damage) {
         String message = "Store " + name + " of task " + context.taskId() + ": " + what;
         boolean isOfTask = context.taskId() != null && context.taskId().partition() >= 0;
-        if (isDamage && isOfTask) {
-            return new TaskCorruptedException(Set.of(context.taskId()), new ProcessorStateException(message, error));
+        if (damage == TaskState.Damage.NONE || !isOfTask) {
+            return new ProcessorStateException(message + ": " + error.getMessage(), error);
         }
-        return new ProcessorStateException(message + ": " + error.getMessage(), error);
+        boolean isInTransaction = damage == TaskState.Damage.WHILE_PROCESSING
+                && StoreSettings.of(context.appConfigs()).isExactlyOnce();
+        if (isInTransaction) {
+            return new TaskMigratedException(message + ": it is restored from its changelog", error);
+        }
+        return new TaskCorruptedException(Set.of(context.taskId()), new ProcessorStateException(message, error));
     }
 
     /** The records that this store shows, if it is open. */

@@ -135,6 +135,10 @@ final class SharedStore {
         }
     }
 
+    boolean isGivenUp() {
+        return givenUp != null;
+    }
+
     /**
      * Whether the store is given up, which this does if damage was met and its disk has room: then
      * it is damage that keeps it from clearing its files. Who uses it must open another one.

@@ -47,12 +47,19 @@ final class TaskState implements StateView, AutoCloseable {
     /** The committed records, while others were written before their commit; under `commits`. */
     private SharedSnapshot lastCommit;
     private volatile Thread owner = Thread.currentThread();
-    private boolean isRestoring;
+    private volatile boolean isRestoring;
     private volatile long streamTime;
+
+    /** Whether an error is damage, which a restore heals, and what the task does meanwhile. */
+    enum Damage {
+        NONE,
+        WHILE_RESTORING,
+        WHILE_PROCESSING
+    }
 
     /** Makes an exception of an error of the store; of damage one that lets Kafka restore. */
     interface Failure {
-        RuntimeException exception(String what, StrataKvException error, boolean isDamage);
+        RuntimeException exception(String what, StrataKvException error, Damage damage);
     }
 
     private TaskState(
@@ -83,7 +90,7 @@ final class TaskState implements StateView, AutoCloseable {
             }
             return new TaskState(storeDirectory, shared, named.collection(), facts, failure);
         } catch (StrataKvException error) {
-            RuntimeException thrown = failed("cannot open", error, storeDirectory, shared, failure);
+            RuntimeException thrown = failed("cannot open", error, storeDirectory, shared, failure, true);
             shared.release();
             throw thrown;
         } catch (RuntimeException error) {
@@ -108,17 +115,19 @@ final class TaskState implements StateView, AutoCloseable {
 
     /** What to throw for an error. Of damage it is noted that the store is to begin anew. */
     private static RuntimeException failed(
-            String what, StrataKvException error, File directory, SharedStore shared, Failure failure) {
+            String what, StrataKvException error, File directory, SharedStore shared, Failure failure,
+            boolean isRestoring) {
         boolean isDamage = error.kind() == StrataKvException.Kind.CORRUPT
                 || (error.kind() == StrataKvException.Kind.FULL && shared.isGivenUpForDamage());
-        if (isDamage) {
-            shared.noteDamage(directory);
+        if (!isDamage) {
+            return failure.exception(what, error, Damage.NONE);
         }
-        return failure.exception(what, error, isDamage);
+        shared.noteDamage(directory);
+        return failure.exception(what, error, isRestoring ? Damage.WHILE_RESTORING : Damage.WHILE_PROCESSING);
     }
 
     private RuntimeException failed(String what, StrataKvException error) {
-        return failed(what, error, directory, shared, failure);
+        return failed(what, error, directory, shared, failure, isRestoring);
     }
 
     Long committedOffset(TopicPartition partition) {
@@ -194,7 +203,9 @@ final class TaskState implements StateView, AutoCloseable {
     private void write(byte[] key, byte[] value) {
         owner = Thread.currentThread();
         long total = shared.bufferedBytes().addAndGet(buffer.put(key, value));
-        if (shared.settings().isFull(buffer.bytes(), total)) {
+        // Kafka takes damage while restoring as an answer to a commit only, which comes soon.
+        boolean waitsForCommit = isRestoring && shared.isGivenUp();
+        if (shared.settings().isFull(buffer.bytes(), total) && !waitsForCommit) {
             relieve();
         }
     }
@@ -207,7 +218,7 @@ final class TaskState implements StateView, AutoCloseable {
     private void relieve() {
         boolean isPart = shared.settings().isExactlyOnce() && !isRestoring;
         boolean isHidden = shared.settings().isTransactional() && !isRestoring;
-        writeBuffer(isHidden, batch -> {
+        writeBuffer(isHidden, false, batch -> {
             if (isPart) {
                 facts.beginPart(batch, collection);
             }
@@ -231,7 +242,7 @@ final class TaskState implements StateView, AutoCloseable {
         }
         Position reached = position.copy();
         long time = streamTime;
-        writeBuffer(false, batch -> facts.write(batch, collection, offsets, reached, time));
+        writeBuffer(false, true, batch -> facts.write(batch, collection, offsets, reached, time));
         facts.written(offsets, reached, time);
         dropRanges();
     }
@@ -240,8 +251,11 @@ final class TaskState implements StateView, AutoCloseable {
         void addTo(WriteBatch batch);
     }
 
-    /** Writes the buffer. If that `isHidden`, committed reads go on without what is written. */
-    private void writeBuffer(boolean isHidden, Addition facts) {
+    /**
+     * Writes the buffer. If that `isHidden`, committed reads go on without what is written. If it is
+     * no commit, and the store was given up, a restore keeps its buffer for the commit.
+     */
+    private void writeBuffer(boolean isHidden, boolean isCommit, Addition facts) {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
         try (WriteBatch batch = new WriteBatch()) {
@@ -267,7 +281,11 @@ final class TaskState implements StateView, AutoCloseable {
                 commits.writeLock().unlock();
             }
         } catch (StrataKvException error) {
-            throw failed("cannot commit", error);
+            RuntimeException failed = failed("cannot commit", error);
+            if (!isCommit && isRestoring && shared.isGivenUp()) {
+                return;
+            }
+            throw failed;
         }
         shared.bufferedBytes().addAndGet(-bytes);
         counts.committed(bytes, System.nanoTime() - begun);

@@ -38,6 +38,8 @@ class DamageTest {
     /** Superblocks and manifests are at the beginning. */
     private static final long HEAD_BYTES = 1 << 20;
 
+    private static final int LOOKS = 5;
+
     private static Cluster cluster;
 
     @TempDir
@@ -101,16 +103,22 @@ class DamageTest {
     /** Each question must be answered once, or with at-least-once processing at least once. */
     private void judge(boolean isExactlyOnce) {
         Map<String, Integer> answered = new HashMap<>();
-        for (ConsumerRecord<String, String> answer :
-                cluster.consume(topic(LookUp.ANSWERS), questions, Feed.PATIENCE)) {
-            String[] parts = answer.value().split("=", 2);
-            assertEquals(values.get(answer.key()), parts[1], "the value of " + answer.key());
-            answered.merge(parts[0], 1, Integer::sum);
+        int expected = questions;
+        // Doubled answers count in what is awaited: then it is looked again.
+        for (int looks = 0; answered.size() < questions && looks < LOOKS; looks++) {
+            answered.clear();
+            for (ConsumerRecord<String, String> answer :
+                    cluster.consume(topic(LookUp.ANSWERS), expected, Feed.PATIENCE)) {
+                String[] parts = answer.value().split("=", 2);
+                assertEquals(values.get(answer.key()), parts[1], "the value of " + answer.key());
+                answered.merge(parts[0], 1, Integer::sum);
+            }
+            expected = answered.values().stream().mapToInt(times -> times).sum() + questions - answered.size();
         }
         assertEquals(questions, answered.size(), "questions answered");
-        if (isExactlyOnce) {
-            assertTrue(answered.values().stream().allMatch(times -> times == 1), "a question was answered twice");
-        }
+        long doubled = answered.values().stream().filter(times -> times > 1).count();
+        System.out.println("streams: damage: " + questions + " questions answered, " + doubled + " of them twice");
+        assertTrue(!isExactlyOnce || doubled == 0, doubled + " questions were answered twice");
     }
 
     @ParameterizedTest
@@ -124,7 +132,7 @@ class DamageTest {
             damage(HEAD_BYTES);
             ask();
             judge(guarantee.startsWith("exactly"));
-            assertTrue(child.hasSaidWords("TaskCorruptedException"), () -> "no damage was met: " + child.lines());
+            assertTrue(isDamageMet(child), () -> "no damage was met: " + child.lines());
             // All that is left of the damage must be gone: a new life finds none.
             child.end();
         }
@@ -151,10 +159,13 @@ class DamageTest {
         try (Child child = Child.start(LookUp.class, configuration)) {
             child.awaitRunning();
             judge(true);
-            boolean isMet = child.hasSaidWords("TaskCorruptedException") || child.hasSaidWords("is damaged");
-            assertTrue(isMet, () -> "no damage was met: " + child.lines());
+            assertTrue(isDamageMet(child), () -> "no damage was met: " + child.lines());
             child.end();
         }
+    }
+
+    private static boolean isDamageMet(Child child) {
+        return Stream.of("TaskCorruptedException", "TaskMigratedException", "is damaged").anyMatch(child::hasSaidWords);
     }
 
     /** Turns a bit in each piece of the store's files, from some place on. */
