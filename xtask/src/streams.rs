@@ -105,10 +105,14 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let library = built(root, profile, "libstratakv_c.so");
     match form {
         Form::Long { kills } => {
-            test(root, &library, &["-Dstreams.groups=!bench".to_owned(), format!("-Dstreams.kills={kills}")])
+            test(root, &library, &["-Dstreams.groups=!bench".to_owned(), format!("-Dstreams.kills={kills}")])?;
+            suite(root, &library)
         }
         Form::Bench(bench) => measure(root, &library, &bench),
-        Form::Short | Form::Broker => test(root, &library, &[]),
+        Form::Short | Form::Broker => {
+            test(root, &library, &[])?;
+            suite(root, &library)
+        }
     }
 }
 
@@ -150,8 +154,17 @@ fn broker(root: &Path) -> Result<(), String> {
 pub fn test(root: &Path, library: &Path, options: &[String]) -> Result<(), String> {
     let named = format!("-Dstratakv.library={}", library.display());
     succeed("the Java library", maven(root, "java").args(["install", "-DskipTests"]).arg(&named))?;
-    succeed("the stores for Kafka Streams", maven(root, "java/streams").arg("test").arg(&named).args(options))?;
+    let mut tests = maven(root, "java/streams");
+    succeed("the stores for Kafka Streams", tests.arg("install").arg(&named).args(options))?;
     println!("streams: the tests of the stores for Kafka Streams pass");
+    Ok(())
+}
+
+/// Runs Kafka's own tests of stores on ours.
+fn suite(root: &Path, library: &Path) -> Result<(), String> {
+    let named = format!("-Dstratakv.library={}", library.display());
+    succeed("Kafka's tests of stores", maven(root, "java/streams/kafka-suite").arg("test").arg(named))?;
+    println!("streams: Kafka's own tests of stores pass");
     Ok(())
 }
 

@@ -86,6 +86,11 @@ final class Cluster {
         admin.createTopics(List.of(new NewTopic(topic, partitions, copies))).all().get();
     }
 
+    /** A topic of which one broker has all: for much data, as no broker is killed. */
+    void createTopicOfOneCopy(String topic, int partitions) throws ExecutionException, InterruptedException {
+        admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get();
+    }
+
     /** A topic as Kafka Streams makes them for changelogs; one copy, as no broker is killed. */
     void createChangelog(String topic, int partitions) throws ExecutionException, InterruptedException {
         NewTopic changelog = new NewTopic(topic, partitions, (short) 1);
