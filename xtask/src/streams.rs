@@ -144,7 +144,8 @@ fn broker(root: &Path) -> Result<(), String> {
     let target = root.join("java/streams/target");
     let list = target.join("classpath");
     let jars = std::fs::read_to_string(&list).map_err(|error| format!("cannot read {}: {error}", list.display()))?;
-    let classes = format!("{}:{}:{}", target.join("classes").display(), target.join("test-classes").display(), jars.trim());
+    let classes =
+        format!("{}:{}:{}", target.join("classes").display(), target.join("test-classes").display(), jars.trim());
     let mut java = Command::new("java");
     java.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", &classes]);
     succeed("the broker", java.arg("io.stratakv.streams.cluster.TrialBroker"))
