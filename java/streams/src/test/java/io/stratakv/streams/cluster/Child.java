@@ -111,7 +111,8 @@ final class Child implements AutoCloseable {
 
     /** As {@code kill}: the application closes in order. */
     void end() throws InterruptedException {
-        process.destroy();
+        // Not by the process itself, which would no longer read what it says.
+        process.toHandle().destroy();
         process.waitFor();
         reader.join();
     }
