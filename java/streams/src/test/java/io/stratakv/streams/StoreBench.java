@@ -173,7 +173,7 @@ class StoreBench {
     private static void tasks(BenchFigures.Notes notes, Function<String, KeyValueBytesStoreSupplier> supplier)
             throws IOException {
         Path folder = Files.createTempDirectory("streams-tasks");
-        // Bounded, so many memtables in one buffer are written out over and over: 6 minutes and more.
+        // Bounded, so many memtables in one buffer are written out over and over, for minutes.
         Properties unbounded = configuration();
         unbounded.remove(StreamsConfig.ROCKSDB_CONFIG_SETTER_CLASS_CONFIG);
         long threadsBefore = status("Threads:");
