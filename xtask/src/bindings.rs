@@ -195,7 +195,8 @@ mod tests {
 
     #[test]
     fn versions_are_the_workspaces() {
-        for project in ["java/pom.xml", "java/ycsb/pom.xml", "java/streams/pom.xml"] {
+        for project in ["java/pom.xml", "java/ycsb/pom.xml", "java/streams/pom.xml", "java/streams/kafka-suite/pom.xml"]
+        {
             let pom = std::fs::read_to_string(crate::repository().join(project)).expect("the project is there");
             let version = pom.split("<version>").nth(1).and_then(|rest| rest.split('<').next());
             assert_eq!(version, Some(env!("CARGO_PKG_VERSION")), "the first version in {project} is its own");

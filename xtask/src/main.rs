@@ -75,7 +75,7 @@ usage: cargo xtask COMMAND
   mutate [OPTIONS]      draws mutations that nobody planned, and tells which share of each crate's the tests and the simulator catch; --minutes M; --of COMMIT first: of that commit
   status-page [OPTIONS] the server's status page in Chromium while clients load it; --screenshot FILE
   soak [OPTIONS]        a store kept at a fill for minutes, every read compared: what should be flat, a line a minute; --help says more
-  streams [OPTIONS]     the state stores for Kafka Streams: their tests, three brokers, kill -9; --short; --kills N; --bench: beside RocksDB's (JDK 17, Maven)
+  streams [OPTIONS]     the state stores for Kafka Streams: their tests, three brokers, kill -9; --short; --kills N; --bench: beside RocksDB's; --broker: for trials (JDK 17, Maven)
   suites [OPTIONS]      the own test suites of memcache clients against each engine, memcached as the control; --write FILE; --help says more
   walks [OPTIONS]       scans past 200,000 deleted keys, queues and dropped collections on the ordered engines: times; --short; --help says more
   proxies [OPTIONS]     three caches behind a real proxy that are killed, frozen and cut off, with every answer judged; --short; --minutes N; --help says more

@@ -3,14 +3,17 @@ package io.stratakv.streams;
 import io.stratakv.StrataKvException;
 import java.io.File;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.query.Position;
@@ -35,6 +38,8 @@ abstract class PersistentStore implements StateStore {
     private StoreMetrics metrics;
     private boolean tracksPositions;
     private volatile TaskState state;
+    /** The store whose committed records this one shows; null: it is a store of its own. */
+    private PersistentStore viewed;
 
     PersistentStore(String name) {
         this.name = name;
@@ -53,18 +58,17 @@ abstract class PersistentStore implements StateStore {
         this.context = context;
         Map<String, Object> configuration = context.appConfigs();
         File directory = new File(context.stateDir(), name);
-        warnOfLateCommits(configuration);
-        state = TaskState.open(directory, StoreSettings.of(configuration), this::exception);
+        StoreSettings settings = StoreSettings.of(configuration);
+        warnOfLateCommits(settings);
+        state = TaskState.open(directory, settings, this::exception);
         tracksPositions = KafkaInternals.tracksPositions(configuration);
         metrics = new StoreMetrics(context, name, state);
         context.register(root, KafkaInternals.restoreCallback(this::restoreAll));
     }
 
     /** Without that switch Kafka commits stores only when it closes them, if processing is exactly-once. */
-    private void warnOfLateCommits(Map<String, Object> configuration) {
-        Object transactional = configuration.get(StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG);
-        boolean commits = transactional != null && Boolean.parseBoolean(transactional.toString());
-        if (StoreSettings.of(configuration).isExactlyOnce() && !commits && WARNED.compareAndSet(false, true)) {
+    private void warnOfLateCommits(StoreSettings settings) {
+        if (settings.isExactlyOnce() && !settings.isTransactional() && WARNED.compareAndSet(false, true)) {
             LOG.warn(
                     "Processing is exactly-once, but {} is not true: Kafka commits stores only when they are closed, "
                             + "and after a kill restores them from the beginning. Set it to true.",
@@ -79,18 +83,44 @@ abstract class PersistentStore implements StateStore {
         }
     }
 
-    /** Damage is healed by the changelog, if the state belongs to a task; all else ends the thread. */
-    private RuntimeException exception(String what, StrataKvException error) {
+    /**
+     * Damage is healed by the changelog, if the state belongs to a task; all else ends the thread.
+     * With exactly-once processing the thread's transaction must not be committed then: it has
+     * outputs of this task without their offsets. Kafka aborts it if a task was taken away, and
+     * begins all tasks of the thread anew; of a corrupted task it commits what other tasks did.
+     */
+    private RuntimeException exception(String what, StrataKvException error, TaskState.Damage damage) {
         String message = "Store " + name + " of task " + context.taskId() + ": " + what;
         boolean isOfTask = context.taskId() != null && context.taskId().partition() >= 0;
-        if (error.kind() == StrataKvException.Kind.CORRUPT && isOfTask) {
-            return new TaskCorruptedException(Set.of(context.taskId()), new ProcessorStateException(message, error));
+        if (damage == TaskState.Damage.NONE || !isOfTask) {
+            return new ProcessorStateException(message + ": " + error.getMessage(), error);
         }
-        return new ProcessorStateException(message + ": " + error.getMessage(), error);
+        boolean isInTransaction = damage == TaskState.Damage.WHILE_PROCESSING
+                && StoreSettings.of(context.appConfigs()).isExactlyOnce();
+        if (isInTransaction) {
+            return new TaskMigratedException(message + ": it is restored from its changelog", error);
+        }
+        return new TaskCorruptedException(Set.of(context.taskId()), new ProcessorStateException(message, error));
     }
 
-    /** The records, if the store is open. */
-    final TaskState state() {
+    /** The records that this store shows, if it is open. */
+    final StateView state() {
+        return viewed == null ? opened() : viewed.opened().committed();
+    }
+
+    /** Makes a new store of the same kind a view of this one's committed records. It refuses writes. */
+    final <S extends PersistentStore> S view(S made) {
+        PersistentStore view = made;
+        view.viewed = this;
+        return made;
+    }
+
+    /** The store whose records are shown: this one, or that of a view. */
+    final PersistentStore source() {
+        return viewed == null ? this : viewed;
+    }
+
+    private TaskState opened() {
         TaskState open = state;
         if (open == null) {
             throw new InvalidStateStoreException("Store " + name + " is currently closed");
@@ -115,12 +145,12 @@ abstract class PersistentStore implements StateStore {
 
     @Override
     public void commit(Map<TopicPartition, Long> changelogOffsets) {
-        state().commit(changelogOffsets);
+        opened().commit(changelogOffsets);
     }
 
     @Override
     public Long committedOffset(TopicPartition partition) {
-        return state().committedOffset(partition);
+        return opened().committedOffset(partition);
     }
 
     @Override
@@ -143,7 +173,7 @@ abstract class PersistentStore implements StateStore {
 
     @Override
     public boolean isOpen() {
-        return state != null;
+        return source().state != null;
     }
 
     @Override
@@ -153,7 +183,16 @@ abstract class PersistentStore implements StateStore {
 
     @Override
     public <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
-        return KafkaInternals.query(query, bound, config, this, state().position(), context);
+        return KafkaInternals.query(query, bound, config, this, positionAt(config.getIsolationLevel()), context);
+    }
+
+    /** How far the records that a query at this level sees have come. */
+    final Position positionAt(IsolationLevel level) {
+        return isCommittedOnly(level) ? opened().committed().position() : opened().position();
+    }
+
+    static boolean isCommittedOnly(IsolationLevel level) {
+        return Objects.requireNonNull(level, "isolation level cannot be null") == IsolationLevel.READ_COMMITTED;
     }
 
     @Override

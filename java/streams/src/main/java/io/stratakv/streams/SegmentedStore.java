@@ -4,8 +4,10 @@ import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
+import java.util.function.BooleanSupplier;
 import java.util.function.Function;
 import java.util.function.Predicate;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueIterator;
@@ -104,19 +106,22 @@ abstract class SegmentedStore extends PersistentStore implements WithRetentionPe
     final <K> KeyValueIterator<K, byte[]> records(
             Wanted wanted, boolean isForward, Function<byte[], K> keys, Predicate<byte[]> shows) {
         long first = segmentOf(Math.max(wanted.timeFrom(), oldestLive()));
-        long last = Math.min(lastSegment, segmentOf(wanted.timeTo()));
+        long last = Math.min(((SegmentedStore) source()).lastSegment, segmentOf(wanted.timeTo()));
         if (wanted.timeTo() < 0 || first > last) {
             return MappedIterator.empty();
         }
         if (wanted.keyFrom() == null && wanted.keyTo() == null) {
-            MergedScan scan = state().scan(RecordKeys.segment(first), RecordKeys.segment(last + 1), isForward);
-            return new MappedIterator<>(scan, keys, shows);
+            Function<Long, KeyValueIterator<K, byte[]>> open = segment -> {
+                MergedScan scan = state().scan(RecordKeys.segment(first), RecordKeys.segment(last + 1), isForward);
+                return new MappedIterator<>(scan, keys, shows);
+            };
+            return new SegmentsIterator<>(this::isOpen, open, first, first, isForward);
         }
         Function<Long, KeyValueIterator<K, byte[]>> open = segment -> {
             MergedScan scan = state().scan(lower(segment, wanted), upper(segment, wanted), isForward);
             return new MappedIterator<>(scan, keys, shows);
         };
-        return new SegmentsIterator<>(open, first, last, isForward);
+        return new SegmentsIterator<>(this::isOpen, open, first, last, isForward);
     }
 
     private static byte[] lower(long segment, Wanted wanted) {
@@ -154,14 +159,21 @@ abstract class SegmentedStore extends PersistentStore implements WithRetentionPe
                 .put(key, 0, len).put(time).put(LAST).array();
     }
 
-    /** Opens the scan of a segment when the one before is at its end. */
+    /**
+     * Opens the scan of a segment when the one before is at its end. When the store is closed it is
+     * at its end: so iterators of Kafka's own windows and sessions do it.
+     */
     private static final class SegmentsIterator<K> implements KeyValueIterator<K, byte[]> {
+        private final BooleanSupplier isStoreOpen;
         private final Iterator<Long> segments;
         private final Function<Long, KeyValueIterator<K, byte[]>> open;
         private KeyValueIterator<K, byte[]> current = MappedIterator.empty();
         private boolean isClosed;
 
-        SegmentsIterator(Function<Long, KeyValueIterator<K, byte[]>> open, long first, long last, boolean isForward) {
+        SegmentsIterator(
+                BooleanSupplier isStoreOpen, Function<Long, KeyValueIterator<K, byte[]>> open, long first, long last,
+                boolean isForward) {
+            this.isStoreOpen = isStoreOpen;
             this.open = open;
             this.segments = new Iterator<>() {
                 private long next = isForward ? first : last;
@@ -185,6 +197,17 @@ abstract class SegmentedStore extends PersistentStore implements WithRetentionPe
             if (isClosed) {
                 throw new IllegalStateException("the iterator is closed");
             }
+            try {
+                return hasFound();
+            } catch (IllegalStateException | InvalidStateStoreException error) {
+                if (isStoreOpen.getAsBoolean()) {
+                    throw error;
+                }
+                return false;
+            }
+        }
+
+        private boolean hasFound() {
             while (!current.hasNext() && segments.hasNext()) {
                 current.close();
                 current = open.apply(segments.next());

@@ -3,17 +3,24 @@ package io.stratakv.streams;
 import java.util.Objects;
 import java.util.function.Predicate;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.ReadOnlySessionStore;
 import org.apache.kafka.streams.state.SessionStore;
 
 /** A store of sessions. A session lies in the segment of its end. */
 class SessionBytesStore extends SegmentedStore implements SessionStore<Bytes, byte[]> {
     SessionBytesStore(String name, long retentionMs) {
         super(name, retentionMs);
+    }
+
+    @Override
+    public ReadOnlySessionStore<Bytes, byte[]> readOnly(IsolationLevel level) {
+        return isCommittedOnly(level) ? view(new SessionBytesStore(name(), retentionPeriod())) : this;
     }
 
     /** Aggregates begin with headers. */

@@ -31,14 +31,23 @@ import org.slf4j.LoggerFactory;
  * <p>A task's store is a collection under a random name. A file in the directory that Kafka gives
  * the task's store holds that name. Kafka wipes a task by deleting its directory: then the file is
  * gone, the collection is nobody's, and it is dropped.
+ *
+ * <p>A store that has met damage cannot clear its files for ever: what its compactions would read
+ * may be damaged. So the next opening begins with an empty one. If room ends before, the store is
+ * given up: it goes on under another name until its last user leaves, and tasks open a new one.
  */
 final class SharedStore {
     /** The store's directory, beside those of the tasks. Kafka leaves names of this form alone. */
     static final String DIRECTORY = "stratakv";
     private static final String NAME_FILE = "stratakv-collection";
+    /** There while the store has met damage. */
+    private static final String DAMAGE_FILE = "damage-was-met";
+    private static final String GIVEN_UP = DIRECTORY + ".damaged-";
 
     private static final Logger LOG = LoggerFactory.getLogger(SharedStore.class);
     private static final Map<Path, SharedStore> OPEN = new HashMap<>();
+    /** Directories of stores that were given up and have users still. */
+    private static final Set<Path> LEFT = new HashSet<>();
 
     private final Path application;
     private final StoreSettings settings;
@@ -46,6 +55,8 @@ final class SharedStore {
     private final AtomicLong bufferedBytes = new AtomicLong();
     private final CachedStats stats;
     private int users;
+    /** Where the files lie since the store was given up; null: it was not. */
+    private volatile Path givenUp;
 
     private SharedStore(Path application, StoreSettings settings, Store store) {
         this.application = application;
@@ -60,8 +71,8 @@ final class SharedStore {
         synchronized (OPEN) {
             SharedStore shared = OPEN.get(application);
             if (shared == null) {
-                shared = new SharedStore(application, settings, open(application.resolve(DIRECTORY), settings));
-                shared.dropOrphans();
+                deleteLeft(application);
+                shared = opened(application, settings);
                 OPEN.put(application, shared);
             }
             shared.users++;
@@ -69,14 +80,116 @@ final class SharedStore {
         }
     }
 
+    /** Opens the store, and looks through its catalogue. If that is damaged, it is replaced. */
+    private static SharedStore opened(Path application, StoreSettings settings) {
+        Path directory = application.resolve(DIRECTORY);
+        SharedStore shared = new SharedStore(application, settings, open(directory, settings));
+        try {
+            shared.dropOrphans();
+            return shared;
+        } catch (StrataKvException error) {
+            shared.store.close();
+            if (error.kind() != StrataKvException.Kind.CORRUPT) {
+                throw new ProcessorStateException("cannot read the StrataKV store in " + directory, error);
+            }
+            LOG.warn("The catalogue of the StrataKV store in {} is damaged.", directory, error);
+        }
+        return new SharedStore(application, settings, replace(directory, settings));
+    }
+
     /** Ends one use; the last one closes the store. */
     void release() {
         synchronized (OPEN) {
             users--;
-            if (users == 0) {
+            if (users > 0) {
+                return;
+            }
+            if (givenUp == null) {
                 OPEN.remove(application);
                 store.close();
+            } else {
+                closeGivenUp();
             }
+        }
+    }
+
+    private void closeGivenUp() {
+        try {
+            store.close();
+            delete(givenUp);
+        } catch (StrataKvException | IOException error) {
+            LOG.warn("Cannot remove {}; the next start will.", givenUp, error);
+        }
+        LEFT.remove(givenUp);
+    }
+
+    /** Notes that damage was met, and that a task's store is to begin empty. */
+    void noteDamage(File storeDirectory) {
+        try {
+            if (givenUp == null) {
+                Files.write(application.resolve(DIRECTORY).resolve(DAMAGE_FILE), new byte[0]);
+            }
+            Files.deleteIfExists(storeDirectory.toPath().resolve(NAME_FILE));
+        } catch (IOException error) {
+            LOG.warn("Cannot note in {} that damage was met.", application, error);
+        }
+    }
+
+    boolean isGivenUp() {
+        return givenUp != null;
+    }
+
+    /**
+     * Whether the store is given up, which this does if damage was met and its disk has room: then
+     * it is damage that keeps it from clearing its files. Who uses it must open another one.
+     */
+    boolean isGivenUpForDamage() {
+        synchronized (OPEN) {
+            Path directory = application.resolve(DIRECTORY);
+            try {
+                if (givenUp == null && Files.exists(directory.resolve(DAMAGE_FILE)) && hasRoom(directory)) {
+                    Path left = application.resolve(GIVEN_UP + UUID.randomUUID());
+                    Files.move(directory, left);
+                    LOG.warn(
+                            "The StrataKV store in {} is given up: as it is damaged it cannot make room. Every task "
+                                    + "restores its state from its changelog.",
+                            directory);
+                    LEFT.add(left);
+                    OPEN.remove(application);
+                    givenUp = left;
+                }
+            } catch (IOException error) {
+                LOG.warn("Cannot give up the damaged store in {}.", directory, error);
+            }
+            return givenUp != null;
+        }
+    }
+
+    private boolean hasRoom(Path directory) throws IOException {
+        return Files.getFileStore(directory).getUsableSpace() > settings.regionBytes();
+    }
+
+    /** Removes stores that were given up, and one that has met damage in its last life. */
+    private static void deleteLeft(Path application) {
+        Path directory = application.resolve(DIRECTORY);
+        try (Stream<Path> files = Files.exists(application) ? Files.list(application) : Stream.empty()) {
+            for (Path file : files.toList()) {
+                if (file.getFileName().toString().startsWith(GIVEN_UP) && !LEFT.contains(file)) {
+                    delete(file);
+                }
+            }
+            if (Files.exists(directory.resolve(DAMAGE_FILE))) {
+                LOG.warn(
+                        "The StrataKV store in {} has met damage. It is deleted, and every task restores its state "
+                                + "from its changelog.",
+                        directory);
+                delete(directory);
+            }
+        } catch (IOException error) {
+            throw new ProcessorStateException(
+                    "cannot remove what a damaged StrataKV store has left in " + application + ": delete " + directory
+                            + ", and all that begins with " + GIVEN_UP,
+                    error);
         }
     }
 
@@ -95,6 +208,10 @@ final class SharedStore {
         } catch (IOException error) {
             throw new ProcessorStateException("cannot make the directory " + directory, error);
         }
+        return replace(directory, settings);
+    }
+
+    private static Store replace(Path directory, StoreSettings settings) {
         try {
             delete(directory);
             Files.createDirectories(directory);

@@ -30,8 +30,8 @@ final class StoreFacts {
     private static final String OFFSET = "offset ";
 
     private final Map<TopicPartition, Long> offsets = new ConcurrentHashMap<>();
-    private Position position = Position.emptyPosition();
-    private long streamTime = -1;
+    private volatile Position position = Position.emptyPosition();
+    private volatile long streamTime = -1;
     private boolean isPartial;
 
     private static byte[] fact(String name) {

@@ -16,8 +16,11 @@ import org.apache.kafka.streams.StreamsConfig;
  * @param bufferBytes cap on uncommitted writes of all stores together, on Java's heap
  * @param durability what a commit survives
  * @param isExactlyOnce whether uncommitted writes may not be seen after a crash
+ * @param isTransactional whether Kafka commits stores with their transactions, and queries may ask
+ *     for committed records
  */
-record StoreSettings(long memoryBytes, long bufferBytes, Durability durability, boolean isExactlyOnce) {
+record StoreSettings(
+        long memoryBytes, long bufferBytes, Durability durability, boolean isExactlyOnce, boolean isTransactional) {
     private static final long MIB = 1 << 20;
     private static final long MEMORY_BYTES_DEFAULT = 256 * MIB;
     private static final long MEMORY_BYTES_MIN = 32 * MIB;
@@ -37,9 +40,11 @@ record StoreSettings(long memoryBytes, long bufferBytes, Durability durability, 
         long buffer = bytes(
                 configuration, StrataKvStores.BUFFER_BYTES_CONFIG, BUFFER_BYTES_DEFAULT, BUFFER_BYTES_MIN);
         Object guarantee = configuration.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG);
+        Object transactional = configuration.get(StreamsConfig.TRANSACTIONAL_STATE_STORES_CONFIG);
         return new StoreSettings(
                 memory, buffer, durability(configuration),
-                guarantee != null && guarantee.toString().startsWith("exactly_once"));
+                guarantee != null && guarantee.toString().startsWith("exactly_once"),
+                transactional != null && Boolean.parseBoolean(transactional.toString()));
     }
 
     /** Part of the memory that takes writes on their way to the tables; fixed when the store is made. */

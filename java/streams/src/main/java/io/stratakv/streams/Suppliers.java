@@ -21,9 +21,9 @@ final class Suppliers {
 
     static KeyValueBytesStoreSupplier keyValue(String name, ValueForm form) {
         return switch (form) {
-            case PLAIN -> new KeyValue(name, () -> new KeyValueBytesStore(name));
-            case TIMESTAMPED -> new KeyValue(name, () -> new KeyValueBytesStore.Timestamped(name));
-            case HEADERS -> new KeyValueWithHeaders(name, () -> new KeyValueBytesStore.WithHeaders(name));
+            case PLAIN -> new KeyValue(name, () -> new IsolatedKeyValueStore(name));
+            case TIMESTAMPED -> new KeyValue(name, () -> new IsolatedKeyValueStore.Timestamped(name));
+            case HEADERS -> new KeyValueWithHeaders(name, () -> new IsolatedKeyValueStore.WithHeaders(name));
         };
     }
 

@@ -9,6 +9,7 @@ import io.stratakv.StrataKvException;
 import io.stratakv.WriteBatch;
 import java.io.File;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -26,11 +27,12 @@ import org.apache.kafka.streams.query.Position;
  *
  * <p>The task's thread writes and commits. Other threads may read: interactive queries do.
  */
-final class TaskState implements AutoCloseable {
+final class TaskState implements StateView, AutoCloseable {
     private static final int COUNTED_EXACTLY_MAX = 1000;
 
+    private final File directory;
     private final SharedStore shared;
-    private final Damage damage;
+    private final Failure failure;
     private final ReentrantReadWriteLock commits = new ReentrantReadWriteLock();
     private final Set<MergedScan> scans = ConcurrentHashMap.newKeySet();
     private final List<byte[][]> droppedRanges = new ArrayList<>();
@@ -39,60 +41,119 @@ final class TaskState implements AutoCloseable {
     private final Position position;
     private final CommitCounts counts = new CommitCounts();
 
+    private final StateView committed = new CommittedRecords();
+
     private volatile WriteBuffer buffer = new WriteBuffer();
+    /** The committed records, while others were written before their commit; under `commits`. */
+    private SharedSnapshot lastCommit;
     private volatile Thread owner = Thread.currentThread();
-    private boolean isRestoring;
+    private volatile boolean isRestoring;
     private volatile long streamTime;
 
-    /** Makes an exception of an error of the store. */
-    interface Damage {
-        RuntimeException exception(String what, StrataKvException error);
+    /** Whether an error is damage, which a restore heals, and what the task does meanwhile. */
+    enum Damage {
+        NONE,
+        WHILE_RESTORING,
+        WHILE_PROCESSING
     }
 
-    private TaskState(SharedStore shared, Collection collection, StoreFacts facts, Damage damage) {
+    /** Makes an exception of an error of the store; of damage one that lets Kafka restore. */
+    interface Failure {
+        RuntimeException exception(String what, StrataKvException error, Damage damage);
+    }
+
+    private TaskState(
+            File directory, SharedStore shared, Collection collection, StoreFacts facts, Failure failure) {
+        this.directory = directory;
         this.shared = shared;
         this.collection = collection;
         this.facts = facts;
-        this.damage = damage;
+        this.failure = failure;
         this.position = facts.position().copy();
         this.streamTime = facts.streamTime();
     }
 
     /** Opens the state of the store that lies in a directory, and the shared store if need be. */
-    static TaskState open(File storeDirectory, StoreSettings settings, Damage damage) {
+    static TaskState open(File storeDirectory, StoreSettings settings, Failure failure) {
         SharedStore shared = SharedStore.acquire(storeDirectory.getParentFile().getParentFile(), settings);
         try {
             SharedStore.Named named = shared.collectionOf(storeDirectory);
-            StoreFacts facts = StoreFacts.read(named.collection());
-            if (facts.isPartial()) {
+            StoreFacts facts = factsOf(named.collection(), shared, storeDirectory);
+            if (facts == null) {
+                // It is damaged: Kafka restores what it does not find.
+                named = shared.collectionOf(storeDirectory);
+                facts = new StoreFacts();
+            } else if (facts.isPartial()) {
                 // The process died between two parts of a commit that was too long for one batch.
                 named = shared.replace(storeDirectory, named);
                 facts = StoreFacts.read(named.collection());
             }
-            return new TaskState(shared, named.collection(), facts, damage);
+            return new TaskState(storeDirectory, shared, named.collection(), facts, failure);
         } catch (StrataKvException error) {
+            RuntimeException thrown = failed("cannot open", error, storeDirectory, shared, failure, true);
             shared.release();
-            throw damage.exception("cannot open", error);
+            throw thrown;
         } catch (RuntimeException error) {
             shared.release();
             throw error;
         }
     }
 
+    /** What the store knows of itself; null if that is damaged, which is noted. */
+    private static StoreFacts factsOf(Collection collection, SharedStore shared, File directory) {
+        try {
+            return StoreFacts.read(collection);
+        } catch (StrataKvException error) {
+            if (error.kind() != StrataKvException.Kind.CORRUPT) {
+                throw error;
+            }
+            collection.close();
+            shared.noteDamage(directory);
+            return null;
+        }
+    }
+
+    /** What to throw for an error. Of damage it is noted that the store is to begin anew. */
+    private static RuntimeException failed(
+            String what, StrataKvException error, File directory, SharedStore shared, Failure failure,
+            boolean isRestoring) {
+        boolean isDamage = error.kind() == StrataKvException.Kind.CORRUPT
+                || (error.kind() == StrataKvException.Kind.FULL && shared.isGivenUpForDamage());
+        if (!isDamage) {
+            return failure.exception(what, error, Damage.NONE);
+        }
+        shared.noteDamage(directory);
+        return failure.exception(what, error, isRestoring ? Damage.WHILE_RESTORING : Damage.WHILE_PROCESSING);
+    }
+
+    private RuntimeException failed(String what, StrataKvException error) {
+        return failed(what, error, directory, shared, failure, isRestoring);
+    }
+
     Long committedOffset(TopicPartition partition) {
         return facts.offset(partition);
     }
 
-    Position position() {
+    /**
+     * The committed records alone. As with Kafka's own stores, all of them if state is not
+     * transactional: then nobody says when they are committed.
+     */
+    StateView committed() {
+        return shared.settings().isTransactional() ? committed : this;
+    }
+
+    @Override
+    public Position position() {
         return position;
     }
 
-    /** The latest time of a record that was put; -1 if none was. */
-    long streamTime() {
+    @Override
+    public long streamTime() {
         return streamTime;
     }
 
-    void observe(long time) {
+    @Override
+    public void observe(long time) {
         streamTime = Math.max(streamTime, time);
     }
 
@@ -108,7 +169,8 @@ final class TaskState implements AutoCloseable {
         return buffer.bytes();
     }
 
-    byte[] get(byte[] key) {
+    @Override
+    public byte[] get(byte[] key) {
         byte[] buffered = buffer.get(key);
         if (buffered != null) {
             return buffered == WriteBuffer.DELETED ? null : buffered;
@@ -117,31 +179,33 @@ final class TaskState implements AutoCloseable {
             Optional<Record> record = collection.get(key);
             return record.isPresent() ? record.get().value() : null;
         } catch (StrataKvException error) {
-            throw damage.exception("cannot read a record", error);
+            throw failed("cannot read a record", error);
         }
     }
 
-    /** Buffers a write of the task; a null value deletes. */
-    void put(byte[] key, byte[] value) {
+    @Override
+    public void put(byte[] key, byte[] value) {
         isRestoring = false;
         write(key, value);
     }
 
-    /** Buffers a record of the changelog. */
-    void restore(byte[] key, byte[] value) {
+    @Override
+    public void restore(byte[] key, byte[] value) {
         isRestoring = true;
         write(key, value);
     }
 
-    /** Deletes a record that nobody may ask for any more; as much restoring as it was before. */
-    void drop(byte[] key) {
+    @Override
+    public void drop(byte[] key) {
         write(key, null);
     }
 
     private void write(byte[] key, byte[] value) {
         owner = Thread.currentThread();
         long total = shared.bufferedBytes().addAndGet(buffer.put(key, value));
-        if (shared.settings().isFull(buffer.bytes(), total)) {
+        // Kafka takes damage while restoring as an answer to a commit only, which comes soon.
+        boolean waitsForCommit = isRestoring && shared.isGivenUp();
+        if (shared.settings().isFull(buffer.bytes(), total) && !waitsForCommit) {
             relieve();
         }
     }
@@ -153,7 +217,8 @@ final class TaskState implements AutoCloseable {
      */
     private void relieve() {
         boolean isPart = shared.settings().isExactlyOnce() && !isRestoring;
-        writeBuffer(batch -> {
+        boolean isHidden = shared.settings().isTransactional() && !isRestoring;
+        writeBuffer(isHidden, false, batch -> {
             if (isPart) {
                 facts.beginPart(batch, collection);
             }
@@ -164,20 +229,20 @@ final class TaskState implements AutoCloseable {
         counts.spilled();
     }
 
-    /** Drops a range of keys with the next commit. Readers must not look there any more. */
-    void dropRange(byte[] from, byte[] to) {
+    @Override
+    public void dropRange(byte[] from, byte[] to) {
         shared.bufferedBytes().addAndGet(-buffer.removeRange(from, to));
         droppedRanges.add(new byte[][] {from, to});
     }
 
     /** Writes what is buffered, and the offsets it belongs to, as one batch. */
     void commit(Map<TopicPartition, Long> offsets) {
-        if (buffer.isEmpty() && facts.isAt(offsets, position, streamTime)) {
+        if (buffer.isEmpty() && lastCommit == null && facts.isAt(offsets, position, streamTime)) {
             return;
         }
         Position reached = position.copy();
         long time = streamTime;
-        writeBuffer(batch -> facts.write(batch, collection, offsets, reached, time));
+        writeBuffer(false, true, batch -> facts.write(batch, collection, offsets, reached, time));
         facts.written(offsets, reached, time);
         dropRanges();
     }
@@ -186,7 +251,11 @@ final class TaskState implements AutoCloseable {
         void addTo(WriteBatch batch);
     }
 
-    private void writeBuffer(Addition facts) {
+    /**
+     * Writes the buffer. If that `isHidden`, committed reads go on without what is written. If it is
+     * no commit, and the store was given up, a restore keeps its buffer for the commit.
+     */
+    private void writeBuffer(boolean isHidden, boolean isCommit, Addition facts) {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
         try (WriteBatch batch = new WriteBatch()) {
@@ -194,16 +263,33 @@ final class TaskState implements AutoCloseable {
             facts.addTo(batch);
             commits.writeLock().lock();
             try {
+                if (isHidden && lastCommit == null) {
+                    lastCommit = new SharedSnapshot(shared.store().snapshot());
+                }
                 shared.store().write(batch);
                 buffer = new WriteBuffer();
+                if (!isHidden) {
+                    forgetLastCommit();
+                }
             } finally {
                 commits.writeLock().unlock();
             }
         } catch (StrataKvException error) {
-            throw damage.exception("cannot commit", error);
+            RuntimeException failed = failed("cannot commit", error);
+            if (!isCommit && isRestoring && shared.isGivenUp()) {
+                return;
+            }
+            throw failed;
         }
         shared.bufferedBytes().addAndGet(-bytes);
         counts.committed(bytes, System.nanoTime() - begun);
+    }
+
+    private void forgetLastCommit() {
+        if (lastCommit != null) {
+            lastCommit.release();
+            lastCommit = null;
+        }
     }
 
     private void dropRanges() {
@@ -213,16 +299,20 @@ final class TaskState implements AutoCloseable {
             }
             droppedRanges.clear();
         } catch (StrataKvException error) {
-            throw damage.exception("cannot drop expired records", error);
+            throw failed("cannot drop expired records", error);
         }
     }
 
-    /** Records of keys from one up to another; null is no bound. To be closed. */
-    MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+    private static ScanOptions options(byte[] from, byte[] to, boolean isForward) {
         ScanOptions options = ScanOptions.all();
         options = from == null ? options : options.from(from);
         options = to == null ? options : options.to(to);
-        options = isForward ? options : options.reverse();
+        return isForward ? options : options.reverse();
+    }
+
+    @Override
+    public MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+        ScanOptions options = options(from, to, isForward);
         try {
             MergedScan scan = Thread.currentThread() == owner
                     ? ownScan(from, to, options, isForward)
@@ -230,7 +320,7 @@ final class TaskState implements AutoCloseable {
             scans.add(scan);
             return scan;
         } catch (StrataKvException error) {
-            throw damage.exception("cannot scan", error);
+            throw failed("cannot scan", error);
         }
     }
 
@@ -258,8 +348,9 @@ final class TaskState implements AutoCloseable {
         return (isForward ? writes : writes.descendingMap()).entrySet().iterator();
     }
 
-    /** How many records there are. Exact while few are buffered. */
-    long count() {
+    /** Exact while few records are buffered. */
+    @Override
+    public long count() {
         try {
             long count = collection.count() - facts.count();
             NavigableMap<byte[], byte[]> writes = buffer.range(null, null);
@@ -275,7 +366,7 @@ final class TaskState implements AutoCloseable {
             }
             return Math.max(0, count);
         } catch (StrataKvException error) {
-            throw damage.exception("cannot count", error);
+            throw failed("cannot count", error);
         }
     }
 
@@ -284,7 +375,105 @@ final class TaskState implements AutoCloseable {
     public void close() {
         shared.bufferedBytes().addAndGet(-buffer.bytes());
         List.copyOf(scans).forEach(MergedScan::close);
+        commits.writeLock().lock();
+        try {
+            forgetLastCommit();
+        } finally {
+            commits.writeLock().unlock();
+        }
         collection.close();
         shared.release();
+    }
+
+    /** What the last commit has left, for queries: buffered writes are not looked at. */
+    private final class CommittedRecords implements StateView {
+        @Override
+        public byte[] get(byte[] key) {
+            commits.readLock().lock();
+            try {
+                Optional<Record> record = lastCommit == null ? collection.get(key) : lastCommit.get(collection, key);
+                return record.isPresent() ? record.get().value() : null;
+            } catch (StrataKvException error) {
+                throw failed("cannot read a record", error);
+            } finally {
+                commits.readLock().unlock();
+            }
+        }
+
+        @Override
+        public MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+            ScanOptions options = options(from, to, isForward);
+            commits.readLock().lock();
+            try {
+                MergedScan scan = merged(options, isForward);
+                scans.add(scan);
+                return scan;
+            } catch (StrataKvException error) {
+                throw failed("cannot scan", error);
+            } finally {
+                commits.readLock().unlock();
+            }
+        }
+
+        private MergedScan merged(ScanOptions options, boolean isForward) {
+            if (lastCommit == null) {
+                Snapshot snapshot = shared.store().snapshot();
+                return merged(snapshot.scan(collection, options), snapshot, isForward);
+            }
+            return merged(lastCommit.scan(collection, options), lastCommit::release, isForward);
+        }
+
+        private MergedScan merged(Scan records, AutoCloseable snapshot, boolean isForward) {
+            return new MergedScan(Collections.emptyIterator(), records, snapshot, isForward, scans::remove);
+        }
+
+        @Override
+        public long count() {
+            try {
+                return Math.max(0, collection.count() - facts.count());
+            } catch (StrataKvException error) {
+                throw failed("cannot count", error);
+            }
+        }
+
+        @Override
+        public Position position() {
+            return facts.position();
+        }
+
+        @Override
+        public long streamTime() {
+            return facts.streamTime();
+        }
+
+        @Override
+        public void observe(long time) {
+            throw refused();
+        }
+
+        @Override
+        public void put(byte[] key, byte[] value) {
+            throw refused();
+        }
+
+        @Override
+        public void restore(byte[] key, byte[] value) {
+            throw refused();
+        }
+
+        @Override
+        public void drop(byte[] key) {
+            throw refused();
+        }
+
+        @Override
+        public void dropRange(byte[] from, byte[] to) {
+            throw refused();
+        }
+
+        private UnsupportedOperationException refused() {
+            return new UnsupportedOperationException(
+                    "this is a view of committed records, for queries: write to the store that the processor has");
+        }
     }
 }

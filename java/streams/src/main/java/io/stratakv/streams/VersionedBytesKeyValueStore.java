@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.query.MultiVersionedKeyQuery;
@@ -35,6 +36,15 @@ final class VersionedBytesKeyValueStore extends PersistentStore implements Versi
     VersionedBytesKeyValueStore(String name, long historyMs) {
         super(name);
         this.historyMs = historyMs;
+    }
+
+    @Override
+    public VersionedKeyValueStore<Bytes, byte[]> readOnly(IsolationLevel level) {
+        return shownAt(level);
+    }
+
+    private VersionedBytesKeyValueStore shownAt(IsolationLevel level) {
+        return isCommittedOnly(level) ? view(new VersionedBytesKeyValueStore(name(), historyMs)) : this;
     }
 
     /** A version as it is stored: its time, or of an older one the time it was superseded. */
@@ -190,13 +200,14 @@ final class VersionedBytesKeyValueStore extends PersistentStore implements Versi
         if (!(query instanceof MultiVersionedKeyQuery<?, ?> asked)) {
             return super.query(query, bound, config);
         }
-        Position position = state().position();
+        Position position = positionAt(config.getIsolationLevel());
         if (!KafkaInternals.isUpTo(bound, position, context())) {
             return QueryResult.notUpToBound(position, bound, context().taskId().partition());
         }
         long from = asked.fromTime().map(Instant::toEpochMilli).orElse(0L);
         long to = asked.toTime().map(Instant::toEpochMilli).orElse(Long.MAX_VALUE);
-        List<VersionedRecord<byte[]>> found = versions((Bytes) asked.key(), from, to, asked.resultOrder());
+        List<VersionedRecord<byte[]>> found =
+                shownAt(config.getIsolationLevel()).versions((Bytes) asked.key(), from, to, asked.resultOrder());
         QueryResult<R> result = (QueryResult<R>) QueryResult.forResult(new Versions(found.iterator()));
         result.setPosition(position);
         return result;

@@ -2,24 +2,28 @@ package io.stratakv.streams;
 
 import java.util.Objects;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.TimeWindow;
 import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.ReadOnlyWindowStore;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
 
 /** A store of windows. Subclasses tell Kafka in which form values are. */
 class WindowBytesStore extends SegmentedStore implements WindowStore<Bytes, byte[]> {
+    private final Suppliers.Times times;
     private final long windowMs;
     private final boolean keepsDuplicates;
     private int sequence;
 
     WindowBytesStore(String name, Suppliers.Times times) {
         super(name, times.retentionMs());
+        this.times = times;
         this.windowMs = times.windowMs();
         this.keepsDuplicates = times.keepsDuplicates();
     }
@@ -36,6 +40,16 @@ class WindowBytesStore extends SegmentedStore implements WindowStore<Bytes, byte
         WithHeaders(String name, Suppliers.Times times) {
             super(name, times);
         }
+    }
+
+    @Override
+    public ReadOnlyWindowStore<Bytes, byte[]> readOnly(IsolationLevel level) {
+        if (!isCommittedOnly(level)) {
+            return this;
+        }
+        WindowBytesStore view = view(new WindowBytesStore(name(), times));
+        view.sequence = sequence;
+        return view;
     }
 
     @Override

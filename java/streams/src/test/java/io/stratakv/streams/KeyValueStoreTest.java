@@ -127,7 +127,7 @@ class KeyValueStoreTest {
         other = Harness.open(StrataKvStores.keyValue("store").get(), folder, 1, Harness.configuration(false));
         assertEquals(List.of("kept=KEPT"), listed(other.all()));
         SharedStore shared = SharedStore.acquire(
-                new File(folder, Harness.APPLICATION), new StoreSettings(32 << 20, 1 << 20, null, false));
+                new File(folder, Harness.APPLICATION), new StoreSettings(32 << 20, 1 << 20, null, false, false));
         assertEquals(1, shared.store().collectionNames().size(), "the wiped task's collection is dropped");
         shared.release();
         other.close();

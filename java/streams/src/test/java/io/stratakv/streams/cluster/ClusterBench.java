@@ -1,125 +1,180 @@
 package io.stratakv.streams.cluster;
 
+import io.stratakv.streams.BenchFigures;
+import io.stratakv.streams.BenchFigures.Better;
+import io.stratakv.streams.BenchFigures.Notes;
+import io.stratakv.streams.BoundedRocksDb;
 import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /**
- * The application with StrataKV's stores and with RocksDB's, on the same brokers: how long a
- * backlog takes, how long it is until the first output after `kill -9`, and how long a restore of
- * lost state takes. The two take turns.
+ * The application with StrataKV's stores and with RocksDB's, on the same brokers, with the same cap
+ * on memory and changelogs of the same records: restoring, going on after `kill -9`, and a windowed
+ * aggregation at a steady rate.
  */
 @Tag("bench")
-@Timeout(3600)
+@Timeout(7200)
 class ClusterBench {
-    private static final int WORDS = Integer.getInteger("streams.words", 200_000);
-    private static final int KEYS = 100_000;
-    private static final int ROUNDS = 3;
-    private static final Duration PATIENCE = Duration.ofMinutes(5);
-    private static final Map<String, String> SUPPLIERS = Map.of(
-            "StrataKV", "io.stratakv.streams.StrataKvDslStoreSuppliers",
-            "RocksDB", "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$RocksDBDslStoreSuppliers");
+    private static final long RESTORED = Long.getLong("streams.restore", 1_000_000);
+    private static final double MINUTES = Double.parseDouble(System.getProperty("streams.minutes", "2"));
+    private static final long CAP_MIB = 98;
+    private static final int PARTITIONS = 2;
+    private static final int WINDOW_KEYS = 20_000;
+    private static final int RATE = 2000;
+    private static final int BURST = 20_000;
+    private static final Duration PATIENCE = Duration.ofMinutes(30);
+    private static final List<String> STORES = List.of("StrataKV", "RocksDB");
+
+    private static Cluster cluster;
 
     @TempDir
     File folder;
 
-    private Cluster cluster;
-    private String application;
-
-    @Test
-    void beside() throws Exception {
-        Map<String, List<double[]>> measured = new HashMap<>();
+    @BeforeAll
+    static void start() throws Exception {
         cluster = Cluster.start();
-        try {
-            for (int round = 0; round < ROUNDS; round++) {
-                for (String store : List.of("StrataKV", "RocksDB")) {
-                    measured.computeIfAbsent(store, name -> new ArrayList<>()).add(measure(store, round));
-                }
-            }
-        } finally {
-            cluster.close();
-        }
-        String[] what = {"backlog of " + WORDS + " words, seconds", "first output after kill -9, seconds",
-            "records restored after kill -9", "first output after lost state, seconds"};
-        System.out.println("| | StrataKV | RocksDB |");
-        System.out.println("|---|--:|--:|");
-        for (int i = 0; i < what.length; i++) {
-            System.out.printf(
-                    Locale.ROOT, "| %s | %.1f | %.1f |%n", what[i], median(measured.get("StrataKV"), i),
-                    median(measured.get("RocksDB"), i));
-        }
     }
 
-    private static double median(List<double[]> rounds, int at) {
-        double[] sorted = rounds.stream().mapToDouble(round -> round[at]).sorted().toArray();
-        return sorted[sorted.length / 2];
+    @AfterAll
+    static void end() throws Exception {
+        cluster.close();
     }
 
-    private String topic(String topic) {
-        return CountAndJoin.topic(application, topic);
-    }
-
-    private double[] measure(String store, int round) throws Exception {
-        application = "bench-" + store + round;
-        for (String topic : List.of(
-                CountAndJoin.WORDS, CountAndJoin.COUNTS, CountAndJoin.LEFT, CountAndJoin.RIGHT, CountAndJoin.JOINED)) {
-            cluster.createTopic(topic(topic), 2);
+    private Map<String, String> begin(String store, String shape, String state) throws Exception {
+        String application = "bench-" + shape + "-" + store;
+        for (String topic : List.of(BenchApplication.INPUT, BenchApplication.OUTPUT)) {
+            cluster.createTopic(CountAndJoin.topic(application, topic), PARTITIONS);
         }
         Map<String, String> configuration = new HashMap<>();
         configuration.put("application.id", application);
         configuration.put("bootstrap.servers", cluster.brokers());
-        configuration.put("state.dir", new File(folder, store + round).getPath());
+        configuration.put("state.dir", new File(folder, state).getPath());
         configuration.put("consumer.group.instance.id", "one");
-        configuration.put("dsl.store.suppliers.class", SUPPLIERS.get(store));
         configuration.put("commit.interval.ms", "100");
-        Random random = new Random(5);
-        produce(WORDS, random);
-        double[] figures = new double[4];
-        long begun = System.nanoTime();
-        try (Child child = Child.start(CountAndJoin.class, configuration)) {
-            cluster.awaitRecords(topic(CountAndJoin.COUNTS), WORDS, PATIENCE);
-            figures[0] = (System.nanoTime() - begun) / 1e9;
-            child.kill();
-        }
-        produce(100, random);
-        begun = System.nanoTime();
-        try (Child child = Child.start(CountAndJoin.class, configuration)) {
-            cluster.awaitRecords(topic(CountAndJoin.COUNTS), WORDS + 100, PATIENCE);
-            figures[1] = (System.nanoTime() - begun) / 1e9;
-            figures[2] = child.lines().stream()
-                    .filter(line -> line.startsWith("RESTORED "))
-                    .mapToLong(line -> Long.parseLong(line.substring(line.lastIndexOf(' ') + 1)))
-                    .sum();
-            child.end();
-        }
-        configuration.put("state.dir", new File(folder, store + round + "-new").getPath());
-        produce(100, random);
-        begun = System.nanoTime();
-        try (Child child = Child.start(CountAndJoin.class, configuration)) {
-            cluster.awaitRecords(topic(CountAndJoin.COUNTS), WORDS + 200, PATIENCE);
-            figures[3] = (System.nanoTime() - begun) / 1e9;
-            child.end();
-        }
-        System.out.printf(
-                Locale.ROOT, "bench: %s: %.1f s, %.1f s with %.0f records, %.1f s%n", store, figures[0], figures[1],
-                figures[2], figures[3]);
-        return figures;
+        configuration.put("stratakv.memory.bytes", "" + (CAP_MIB << 20));
+        configuration.put("rocksdb.config.setter", BoundedRocksDb.class.getName());
+        configuration.put("bench.store", store);
+        configuration.put("bench.shape", shape);
+        return configuration;
     }
 
-    private void produce(int words, Random random) throws Exception {
-        List<Cluster.Message> messages = new ArrayList<>();
-        for (int i = 0; i < words; i++) {
-            messages.add(new Cluster.Message(topic(CountAndJoin.WORDS), "word" + random.nextInt(KEYS), "" + i));
+    private static Child run(Map<String, String> configuration) throws Exception {
+        Child child = Child.start(
+                BenchApplication.class, configuration,
+                List.of("-Xms512m", "-D" + BoundedRocksDb.MEMORY_BYTES + "=" + (CAP_MIB << 20)));
+        child.await("RUNNING", PATIENCE, () -> child.hasSaid("RUNNING"));
+        return child;
+    }
+
+    @Test
+    void restoring() throws Exception {
+        for (String store : STORES) {
+            BenchFigures.measure("restoring " + RESTORED, store, notes -> restoring(notes, store));
         }
-        cluster.produce(messages);
+    }
+
+    private void restoring(Notes notes, String store) throws Exception {
+        Map<String, String> configuration = begin(store, "counts", "restored-" + store);
+        String application = configuration.get("application.id");
+        String changelog = CountAndJoin.topic(application, BenchApplication.STATE + "-changelog");
+        String what = String.format(java.util.Locale.ROOT, "%,d records", RESTORED);
+        cluster.createChangelog(changelog, PARTITIONS);
+        cluster.fill(changelog, RESTORED, i -> "key" + i, i -> BenchApplication.value(i));
+        String output = CountAndJoin.topic(application, BenchApplication.OUTPUT);
+        try (Child child = run(configuration)) {
+            notes.add("restoring " + what + ", s", Better.LESS, child.figure("restore-seconds"));
+            count(application);
+            cluster.awaitRecords(output, BURST, PATIENCE);
+            child.kill();
+        }
+        count(application);
+        long begun = System.nanoTime();
+        try (Child child = run(configuration)) {
+            cluster.awaitRecords(output, 2 * BURST, PATIENCE);
+            notes.add(
+                    "after `kill -9` with " + what + ": until all is processed, s", Better.LESS,
+                    (System.nanoTime() - begun) / 1e9);
+            notes.add("after `kill -9` with " + what + ": restored", Better.LESS, child.figure("restored-records"));
+            child.end();
+            notes.add("resident memory with " + what + ", peak, MiB", Better.LESS, child.figure("peak-mib"));
+            notes.add("resident memory with " + what + ", anonymous, MiB", Better.LESS, child.figure("anonymous-mib"));
+        }
+        cluster.deleteTopics(List.of(
+                changelog, output, CountAndJoin.topic(application, BenchApplication.INPUT)));
+        delete(new File(folder, "restored-" + store).toPath());
+    }
+
+    /** Input for keys that are there. */
+    private void count(String application) throws Exception {
+        Random random = new Random(7);
+        String input = CountAndJoin.topic(application, BenchApplication.INPUT);
+        cluster.fill(input, BURST, i -> "key" + random.nextLong(RESTORED), i -> new byte[] {'x'});
+    }
+
+    @Test
+    void windows() throws Exception {
+        for (String store : STORES) {
+            BenchFigures.measure("windows, " + MINUTES + " minutes", store, notes -> windows(notes, store));
+        }
+    }
+
+    private void windows(Notes notes, String store) throws Exception {
+        Map<String, String> configuration = begin(store, "windows", "windows-" + store);
+        String application = configuration.get("application.id");
+        String input = CountAndJoin.topic(application, BenchApplication.INPUT);
+        try (Child child = run(configuration)) {
+            feed(input);
+            child.end();
+            notes.add("windows: p99 of a record's processing, µs", Better.LESS, child.figure("process-p99-us"));
+            notes.add("windows: p99 of a punctuation, ms", Better.LESS, child.figure("punctuation-p99-ms"));
+            notes.add("windows: p50 from a record's time to its processing, ms", Better.LESS, child.figure("lag-p50-ms"));
+            notes.add("windows: p99 from a record's time to its processing, ms", Better.LESS, child.figure("lag-p99-ms"));
+            notes.add("windows: the longest of these times, ms", Better.LESS, child.figure("lag-max-ms"));
+            notes.add(
+                    "windows: records in the worst second, of " + RATE, Better.MORE, child.figure("worst-second"));
+            notes.add("windows: processor time of a record, µs", Better.LESS, child.figure("cpu-us"));
+            notes.add("windows: resident memory, peak, MiB", Better.LESS, child.figure("peak-mib"));
+            notes.add("windows: resident memory, anonymous, MiB", Better.LESS, child.figure("anonymous-mib"));
+        }
+        cluster.deleteTopics(List.of(input, CountAndJoin.topic(application, BenchApplication.OUTPUT)));
+        delete(new File(folder, "windows-" + store).toPath());
+    }
+
+    /** Records at a steady rate, a fiftieth of a second's at a time. */
+    private static void feed(String input) throws Exception {
+        Random random = new Random(8);
+        long begun = System.nanoTime();
+        long ticks = (long) (MINUTES * 60 * 50);
+        for (long tick = 0; tick < ticks; tick++) {
+            long due = begun + tick * 20_000_000L;
+            for (long left = due - System.nanoTime(); left > 0; left = due - System.nanoTime()) {
+                LockSupport.parkNanos(left);
+            }
+            cluster.send(input, RATE / 50, i -> "key" + random.nextInt(WINDOW_KEYS));
+        }
+    }
+
+    private static void delete(Path folder) throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
     }
 }
