@@ -6,10 +6,8 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
-import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
-import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -19,20 +17,6 @@ class KeyValueBytesStore extends PersistentStore implements KeyValueStore<Bytes,
 
     KeyValueBytesStore(String name) {
         super(name);
-    }
-
-    /** Values begin with a timestamp. */
-    static final class Timestamped extends KeyValueBytesStore implements TimestampedBytesStore {
-        Timestamped(String name) {
-            super(name);
-        }
-    }
-
-    /** Values begin with headers and a timestamp. */
-    static final class WithHeaders extends KeyValueBytesStore implements HeadersBytesStore {
-        WithHeaders(String name) {
-            super(name);
-        }
     }
 
     private static byte[] keyOf(Bytes key) {
