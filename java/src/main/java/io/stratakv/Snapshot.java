@@ -33,7 +33,7 @@ public final class Snapshot implements AutoCloseable {
     }
 
     /**
-     * Records as they were, in the order of their keys. To be closed; it outlives the snapshot.
+     * Records as they were, in the order of their keys. To be closed, before the snapshot: behind that it gives only what it has read ahead, then an error.
      *
      * @param collection whose
      * @param options which, and how
