@@ -171,7 +171,7 @@ stratakv_status stratakv_collection_names(stratakv_store *store, char **json, ch
 
 /* Reads a record; STRATAKV_ABSENT, and a record that is all zero, if there is none. */
 stratakv_status stratakv_get(const stratakv_collection *collection, const void *key, size_t key_len, stratakv_record *record, char **message);
-/* The same. A value that is not empty and not longer than `room_len` is copied to `room`, where `record->value` points then; such a record needs no stratakv_record_free. */
+/* The same. A value that is not empty and not longer than `room_len` is copied to `room`, where `record->value` points then; such a record needs no stratakv_record_free. `room` must not overlap `key`. */
 stratakv_status stratakv_get_into(const stratakv_collection *collection, const void *key, size_t key_len, void *room, size_t room_len, stratakv_record *record, char **message);
 /* Reads `count` records at once; their I/O overlaps. `value` is NULL where there is none. */
 stratakv_status stratakv_multi_get(const stratakv_collection *collection, size_t count, const void *const *keys, const size_t *key_lens, stratakv_record *records, char **message);

@@ -315,7 +315,8 @@ impl Scan {
         }
     }
 
-    /// Records that the next calls give without waiting for the device.
+    /// Records that the next calls give without waiting for their reads. Of engine `matrix` with
+    /// several shards a call may read the keys of the records behind them.
     pub fn ready(&self) -> usize {
         if self.keys_only { self.keys.len() } else { self.round.as_ref().map_or(0, Round::ready) }
     }

@@ -185,7 +185,6 @@ fn a_client_that_has_left_takes_nothing() {
     }
 }
 
-/// Each element is taken once, however many wait for several lists and push to them.
 /// A client leaves in the moment in which it is called: the one behind it is called instead. Both
 /// stood still until somebody pushed again.
 #[test]
@@ -207,6 +206,7 @@ fn who_leaves_when_called_passes_the_call_on() {
     }
 }
 
+/// Each element is taken once, however many wait for several lists and push to them.
 #[test]
 fn elements_are_neither_lost_nor_taken_twice() {
     for engine in ENGINES {

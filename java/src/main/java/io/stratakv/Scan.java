@@ -26,7 +26,8 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
 
     /** Records that have been fetched and not given yet. */
     private ArrayDeque<Entry> page = new ArrayDeque<>(0);
-    private StrataKvException failure;
+    /** What is to be thrown behind those: of a record that cannot be read, or by an order. */
+    private Throwable failure;
     private boolean isAtEnd;
 
     private Scan(Handle handle, Store store) {
@@ -86,9 +87,9 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
         }
         Entry taken = page.poll();
         if (taken == null) {
-            StrataKvException thrown = failure;
+            Throwable thrown = failure;
             failure = null;
-            throw thrown;
+            throw Callbacks.rethrow(thrown);
         }
         return taken;
     }
@@ -121,15 +122,29 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
         return error.kind() == StrataKvException.Kind.CORRUPT || error.kind() == StrataKvException.Kind.IO;
     }
 
-    private static ArrayDeque<Entry> fetch(Handle.Use use) {
+    private ArrayDeque<Entry> fetch(Handle.Use use) {
         try (Scratch scratch = Scratch.take()) {
             int status = Calls.stratakv_scan_page(
                     use.address(), scratch.room(), Scratch.ROOM, scratch.len(), scratch.count(), scratch.message());
-            if (!Outcome.isOk(status, scratch.takeMessage())) {
-                return new ArrayDeque<>(0);
+            if (status == Outcome.OK && scratch.takeCount() > 0) {
+                ArrayDeque<Entry> entries = Page.entries(scratch, scratch.takeCount());
+                keepThrown(use, scratch);
+                return entries;
             }
-            int count = scratch.takeCount();
-            return count == 0 ? fetchOne(use) : Page.entries(scratch, count);
+            return Outcome.isOk(status, scratch.takeMessage()) ? fetchOne(use) : new ArrayDeque<>(0);
+        }
+    }
+
+    /** An order has thrown at the record behind a page: that is told behind it, and the record's own failure is not. */
+    private void keepThrown(Handle.Use use, Scratch scratch) {
+        failure = Callbacks.takeThrown();
+        if (failure != null) {
+            int status = Calls.stratakv_scan_page(
+                    use.address(), scratch.room(), 0, scratch.len(), scratch.count(), scratch.message());
+            if (scratch.takeMessage()[0] != 0) {
+                Outcome.takeText(scratch.takeMessage()[0]);
+            }
+            assert status != Outcome.OK : "the native scan holds the failure";
         }
     }
 

@@ -54,7 +54,8 @@ public final class WriteBatch implements AutoCloseable {
     }
 
     /**
-     * Sets records, or removes those whose value is null. It costs a fraction of as many calls of {@link #put(Collection, byte[], byte[])}.
+     * Sets records, or removes those whose value is null. It costs a fraction of as many calls of {@link #put(Collection, byte[], byte[])}. If {@code changes} throws, some of what it
+     * gave is in the batch: do not write that. It must not close the store.
      *
      * @param collection whose
      * @param changes keys and values; null stands for a delete

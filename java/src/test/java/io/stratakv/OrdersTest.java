@@ -107,6 +107,33 @@ class OrdersTest {
         }
     }
 
+    /** Records before it come first, and those behind it afterwards. */
+    @Test
+    void anOrderThatThrowsInAScanCostsOneRecord() {
+        IllegalArgumentException mine = new IllegalArgumentException("mine");
+        boolean[] throwing = new boolean[1];
+        Order order = key -> {
+            if (throwing[0] && key[0] == 'c') {
+                throw mine;
+            }
+            return key;
+        };
+        try (Store store = open(Engine.SLAB, order)) {
+            Collection ordered = store.collectionInOrder("ordered", "test");
+            List.of("a", "b", "c", "d", "e").forEach(key -> ordered.put(key, key));
+            throwing[0] = true;
+            try (Scan scan = ordered.scan()) {
+                assertEquals("a", scan.next().keyText());
+                assertEquals("b", scan.next().keyText());
+                assertTrue(scan.hasNext());
+                assertSame(mine, assertThrows(IllegalArgumentException.class, scan::next));
+                assertEquals("d", scan.next().keyText());
+                assertEquals("e", scan.next().keyText());
+                assertTrue(!scan.hasNext());
+            }
+        }
+    }
+
     @Test
     void aSortKeyThatIsTooLongIsRefused() {
         try (Store store = open(Engine.SLAB, key -> new byte[70_000])) {
