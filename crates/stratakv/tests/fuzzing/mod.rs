@@ -72,7 +72,7 @@ fn read(file: &[u8]) -> (Vec<LoadRecord>, bool) {
         Ok(records) => assert_eq!(*records, taken.len() as u64),
         Err(Error::Damaged { why, .. }) => assert!(why.contains("use another backup"), "{why}"),
         // The header has no checksum: a version that no program has written yet is a newer one's.
-        Err(newer) if is_newer(file) => assert!(newer.to_string().contains("use the stratakv"), "{newer}"),
+        Err(Error::NewerFormat { .. }) if is_newer(file) => {}
         Err(other) => panic!("bytes that are there cannot be read: {other}"),
     }
     (taken, read.is_ok())
