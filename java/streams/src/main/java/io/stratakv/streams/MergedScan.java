@@ -6,6 +6,7 @@ import java.util.Arrays;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.NoSuchElementException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 
 /**
@@ -26,7 +27,7 @@ final class MergedScan implements AutoCloseable {
     private Map.Entry<byte[], byte[]> nextWrite;
     private Entry nextCommitted;
     private Item next;
-    private volatile boolean isClosed;
+    private final AtomicBoolean isClosed = new AtomicBoolean();
 
     MergedScan(
             Iterator<Map.Entry<byte[], byte[]>> writes, Scan committed, AutoCloseable snapshot, boolean isForward,
@@ -40,7 +41,7 @@ final class MergedScan implements AutoCloseable {
 
     /** The next record without taking it; null at the end. */
     Item peek() {
-        if (isClosed) {
+        if (isClosed.get()) {
             throw new IllegalStateException("the iterator is closed: its store was closed, or close() was called");
         }
         if (next == null) {
@@ -101,10 +102,10 @@ final class MergedScan implements AutoCloseable {
 
     @Override
     public void close() {
-        if (isClosed) {
+        // The store's end and the reader may both close it: the snapshot is released once.
+        if (!isClosed.compareAndSet(false, true)) {
             return;
         }
-        isClosed = true;
         committed.close();
         try {
             snapshot.close();

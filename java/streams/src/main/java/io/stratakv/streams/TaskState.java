@@ -420,7 +420,8 @@ final class TaskState implements StateView, AutoCloseable {
                 Snapshot snapshot = shared.store().snapshot();
                 return merged(snapshot.scan(collection, options), snapshot, isForward);
             }
-            return merged(lastCommit.scan(collection, options), lastCommit::release, isForward);
+            SharedSnapshot.Use use = lastCommit.scan(collection, options);
+            return merged(use.scan(), use.end(), isForward);
         }
 
         private MergedScan merged(Scan records, AutoCloseable snapshot, boolean isForward) {
