@@ -33,7 +33,7 @@ class MergedScanTest {
             MergedScan[] scan = new MergedScan[1];
             CyclicBarrier begin = new CyclicBarrier(2, () -> scan[0] = new MergedScan(
                     Collections.emptyIterator(), collection.scan(ScanOptions.all()), released::incrementAndGet, true,
-                    ended -> {}));
+                    error -> error, ended -> {}));
             CyclicBarrier end = new CyclicBarrier(2);
             Thread other = new Thread(() -> close(scan, begin, end));
             other.start();
