@@ -88,13 +88,22 @@ final class SharedStore {
             shared.dropOrphans();
             return shared;
         } catch (StrataKvException error) {
-            shared.store.close();
+            closeDamaged(shared.store);
             if (error.kind() != StrataKvException.Kind.CORRUPT) {
                 throw new ProcessorStateException("cannot read the StrataKV store in " + directory, error);
             }
             LOG.warn("The catalogue of the StrataKV store in {} is damaged.", directory, error);
         }
         return new SharedStore(application, settings, replace(directory, settings));
+    }
+
+    /** What the end of a damaged store says must not keep another one from coming in its place. */
+    private static void closeDamaged(Store store) {
+        try {
+            store.close();
+        } catch (StrataKvException error) {
+            LOG.warn("A damaged store could not be closed in order.", error);
+        }
     }
 
     /** Ends one use; the last one closes the store. */
@@ -123,15 +132,41 @@ final class SharedStore {
         LEFT.remove(givenUp);
     }
 
-    /** Notes that damage was met, and that a task's store is to begin empty. */
-    void noteDamage(File storeDirectory) {
-        try {
-            if (givenUp == null) {
-                Files.write(application.resolve(DIRECTORY).resolve(DAMAGE_FILE), new byte[0]);
+    /**
+     * Notes that damage was met, and that a task's store is to begin empty. One of the two must be
+     * on disk before Kafka opens the task again: else it would meet the same damage for ever.
+     *
+     * @param collection the one that the task's store has; null: whichever it names
+     */
+    void noteDamage(File storeDirectory, String collection) {
+        // As giving up: behind that the note would lie in the sound store that comes after.
+        synchronized (OPEN) {
+            IOException failure = forgetName(storeDirectory.toPath().resolve(NAME_FILE), collection);
+            try {
+                if (givenUp == null) {
+                    Files.write(application.resolve(DIRECTORY).resolve(DAMAGE_FILE), new byte[0]);
+                }
+                failure = null;
+            } catch (IOException error) {
+                LOG.warn("Cannot note in {} that damage was met.", application, error);
             }
-            Files.deleteIfExists(storeDirectory.toPath().resolve(NAME_FILE));
+            if (failure != null) {
+                throw new ProcessorStateException(
+                        "damage was met, and cannot be noted: delete " + storeDirectory + " and restart", failure);
+            }
+        }
+    }
+
+    /** Deletes the name of a collection, if it is that one's. Null, or why that failed. */
+    private static IOException forgetName(Path file, String collection) {
+        try {
+            if (collection == null || nameIn(file).equals(Optional.of(collection))) {
+                Files.deleteIfExists(file);
+            }
+            return null;
         } catch (IOException error) {
-            LOG.warn("Cannot note in {} that damage was met.", application, error);
+            LOG.warn("Cannot delete {}.", file, error);
+            return error;
         }
     }
 
@@ -148,20 +183,30 @@ final class SharedStore {
             Path directory = application.resolve(DIRECTORY);
             try {
                 if (givenUp == null && Files.exists(directory.resolve(DAMAGE_FILE)) && hasRoom(directory)) {
-                    Path left = application.resolve(GIVEN_UP + UUID.randomUUID());
-                    Files.move(directory, left);
-                    LOG.warn(
-                            "The StrataKV store in {} is given up: as it is damaged it cannot make room. Every task "
-                                    + "restores its state from its changelog.",
-                            directory);
-                    LEFT.add(left);
-                    OPEN.remove(application);
-                    givenUp = left;
+                    giveUp("as it is damaged it cannot make room");
                 }
             } catch (IOException error) {
                 LOG.warn("Cannot give up the damaged store in {}.", directory, error);
             }
             return givenUp != null;
+        }
+    }
+
+    /** Goes on under another name until the last user leaves. The next task opens a new store. */
+    private void giveUp(String why) throws IOException {
+        synchronized (OPEN) {
+            if (givenUp != null) {
+                return;
+            }
+            Path directory = application.resolve(DIRECTORY);
+            Path left = application.resolve(GIVEN_UP + UUID.randomUUID());
+            Files.move(directory, left);
+            LOG.warn(
+                    "The StrataKV store in {} is given up: {}. Every task restores its state from its changelog.",
+                    directory, why);
+            LEFT.add(left);
+            OPEN.remove(application);
+            givenUp = left;
         }
     }
 
@@ -280,14 +325,26 @@ final class SharedStore {
         try {
             old.collection().close();
             Files.deleteIfExists(file);
-            drop(old.name());
+            dropSound(old.name());
             return make(storeDirectory, file);
         } catch (IOException error) {
             throw new ProcessorStateException("cannot write " + file, error);
         }
     }
 
+    /** If damage keeps the store from making collections, it is given up: it would again. */
     private Named make(File storeDirectory, Path file) throws IOException {
+        try {
+            return made(storeDirectory, file);
+        } catch (StrataKvException error) {
+            if (error.kind() == StrataKvException.Kind.CORRUPT) {
+                giveUp("as it is damaged it cannot make a collection");
+            }
+            throw error;
+        }
+    }
+
+    private Named made(File storeDirectory, Path file) throws IOException {
         String name = UUID.randomUUID().toString();
         String path = application.relativize(file.toAbsolutePath().normalize()).toString();
         dropNamed(path);
@@ -319,7 +376,7 @@ final class SharedStore {
     private void dropNamed(String path) {
         catalogue().forEach((name, owner) -> {
             if (owner.equals(path)) {
-                drop(name);
+                dropSound(name);
             }
         });
     }
@@ -339,6 +396,18 @@ final class SharedStore {
         orphans.forEach(this::drop);
         if (!orphans.isEmpty()) {
             LOG.info("Dropped the state of {} stores whose tasks were wiped.", orphans.size());
+        }
+    }
+
+    /** Drops what no file names any more. If it cannot be read, the next start does it. */
+    private void dropSound(String name) {
+        try {
+            drop(name);
+        } catch (StrataKvException error) {
+            if (error.kind() != StrataKvException.Kind.CORRUPT) {
+                throw error;
+            }
+            LOG.warn("The collection {} is damaged: the next start drops it.", name, error);
         }
     }
 

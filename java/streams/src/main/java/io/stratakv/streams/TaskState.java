@@ -39,6 +39,7 @@ final class TaskState implements StateView, AutoCloseable {
     private final ReentrantReadWriteLock commits = new ReentrantReadWriteLock();
     private final Set<MergedScan> scans = ConcurrentHashMap.newKeySet();
     private final List<byte[][]> droppedRanges = new ArrayList<>();
+    private final String name;
     private final Collection collection;
     private final StoreFacts facts;
     private final Position position;
@@ -75,10 +76,11 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     private TaskState(
-            File directory, SharedStore shared, Collection collection, StoreFacts facts, Failure failure) {
+            File directory, SharedStore shared, SharedStore.Named named, StoreFacts facts, Failure failure) {
         this.directory = directory;
         this.shared = shared;
-        this.collection = collection;
+        this.name = named.name();
+        this.collection = named.collection();
         this.facts = facts;
         this.failure = failure;
         this.position = facts.position().copy();
@@ -90,21 +92,23 @@ final class TaskState implements StateView, AutoCloseable {
         SharedStore shared = SharedStore.acquire(storeDirectory.getParentFile().getParentFile(), settings);
         try {
             SharedStore.Named named = shared.collectionOf(storeDirectory);
-            StoreFacts facts = factsOf(named.collection(), shared, storeDirectory);
+            StoreFacts facts = factsOf(named, shared, storeDirectory);
             if (facts == null) {
                 // It is damaged: Kafka restores what it does not find.
-                named = shared.collectionOf(storeDirectory);
+                named = shared.replace(storeDirectory, named);
                 facts = new StoreFacts();
             } else if (facts.isPartial()) {
                 // The process died between two parts of a commit that was too long for one batch.
                 named = shared.replace(storeDirectory, named);
                 facts = StoreFacts.read(named.collection());
             }
-            return new TaskState(storeDirectory, shared, named.collection(), facts, failure);
+            return new TaskState(storeDirectory, shared, named, facts, failure);
         } catch (StrataKvException error) {
-            RuntimeException thrown = failed("cannot open", error, storeDirectory, shared, failure, true);
-            shared.release();
-            throw thrown;
+            try {
+                throw failed("cannot open", error, storeDirectory, null, shared, failure, true);
+            } finally {
+                shared.release();
+            }
         } catch (RuntimeException error) {
             shared.release();
             throw error;
@@ -112,29 +116,28 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     /** What the store knows of itself; null if that is damaged, which is noted. */
-    private static StoreFacts factsOf(Collection collection, SharedStore shared, File directory) {
+    private static StoreFacts factsOf(SharedStore.Named named, SharedStore shared, File directory) {
         try {
-            return StoreFacts.read(collection);
+            return StoreFacts.read(named.collection());
         } catch (StrataKvException error) {
             if (error.kind() != StrataKvException.Kind.CORRUPT) {
                 throw error;
             }
-            collection.close();
-            shared.noteDamage(directory);
+            shared.noteDamage(directory, named.name());
             return null;
         }
     }
 
     /** What to throw for an error. Of damage it is noted that the store is to begin anew. */
     private static RuntimeException failed(
-            String what, StrataKvException error, File directory, SharedStore shared, Failure failure,
-            boolean isRestoring) {
+            String what, StrataKvException error, File directory, String collection, SharedStore shared,
+            Failure failure, boolean isRestoring) {
         boolean isDamage = error.kind() == StrataKvException.Kind.CORRUPT
                 || (error.kind() == StrataKvException.Kind.FULL && shared.isGivenUpForDamage());
         if (!isDamage) {
             return failure.exception(what, error, Damage.NONE);
         }
-        shared.noteDamage(directory);
+        shared.noteDamage(directory, collection);
         return failure.exception(what, error, isRestoring ? Damage.WHILE_RESTORING : Damage.WHILE_PROCESSING);
     }
 
@@ -143,7 +146,7 @@ final class TaskState implements StateView, AutoCloseable {
             return failedQuery(what, error);
         }
         boolean isBeforeProcessing = !isOpened || isRestoring || !hasProcessed;
-        RuntimeException thrown = failed(what, error, directory, shared, failure, isBeforeProcessing);
+        RuntimeException thrown = failed(what, error, directory, name, shared, failure, isBeforeProcessing);
         if (isRestoring) {
             met = error;
         }

@@ -64,8 +64,9 @@ class StoreDamageTest {
     }
 
     private RecordBatchingStateRestoreCallback open(StateStore store) {
+        RecordBatchingStateRestoreCallback callback = Harness.openToRestore(store, folder, configuration());
         open.add(store);
-        return Harness.openToRestore(store, folder, configuration());
+        return callback;
     }
 
     private KeyValueStore<Bytes, byte[]> store() {
@@ -176,7 +177,9 @@ class StoreDamageTest {
         other.close();
         open(other);
         damage();
-        assertThrows(TaskCorruptedException.class, () -> open(window()));
+        StateStore window = window();
+        open.add(window);
+        assertThrows(TaskCorruptedException.class, () -> open(window));
     }
 
     private static WindowStore<Bytes, byte[]> window() {
@@ -215,8 +218,49 @@ class StoreDamageTest {
         assertFalse(Files.exists(nameFile()), "the task begins empty");
         assertTrue(Files.exists(damageNote()));
         store.close();
-        KeyValueStore<Bytes, byte[]> healed = store();
-        open(healed);
+        KeyValueStore<Bytes, byte[]> healed = opened();
         assertNull(healed.get(bytes("key0")));
+    }
+
+    /** The disk may be full: then the note is refused, and the name must go nevertheless. */
+    private void refuseDamageNote() throws IOException {
+        Files.createDirectories(damageNote().resolve("in-the-way"));
+    }
+
+    @Test
+    void damageThatCannotBeNotedStillTakesTheStateAway() throws IOException {
+        KeyValueStore<Bytes, byte[]> store = restored();
+        KeyValueStore<Bytes, byte[]> other = StrataKvStores.keyValue("other").get();
+        open(other);
+        damage();
+        refuseDamageNote();
+        assertThrows(TaskMigratedException.class, () -> readAll(store));
+        assertFalse(Files.exists(nameFile()), "the task begins empty");
+        store.close();
+        KeyValueStore<Bytes, byte[]> healed = opened();
+        assertNull(healed.committedOffset(CHANGELOG));
+        assertNull(healed.get(bytes("key0")));
+    }
+
+    /** As Kafka does: what is damaged while it opens is opened again, soon without damage. */
+    private KeyValueStore<Bytes, byte[]> opened() {
+        for (int i = 0; ; i++) {
+            try {
+                KeyValueStore<Bytes, byte[]> store = store();
+                open(store);
+                return store;
+            } catch (TaskCorruptedException error) {
+                assertTrue(i < 2, "it never opens");
+            }
+        }
+    }
+
+    @Test
+    void aTaskDoesNotForgetTheNameOfWhatCameAfterItsOwn() throws IOException {
+        KeyValueStore<Bytes, byte[]> store = restored();
+        Files.writeString(nameFile(), "another");
+        damage();
+        assertThrows(TaskMigratedException.class, () -> readAll(store));
+        assertEquals("another", Files.readString(nameFile()));
     }
 }
