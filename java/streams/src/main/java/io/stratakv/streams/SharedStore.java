@@ -9,16 +9,19 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.slf4j.Logger;
@@ -42,7 +45,12 @@ final class SharedStore {
     private static final String NAME_FILE = "stratakv-collection";
     /** There while the store has met damage. */
     private static final String DAMAGE_FILE = "damage-was-met";
-    private static final String GIVEN_UP = DIRECTORY + ".damaged-";
+    /** Behind the name of a directory whose store was given up; a UUID follows. */
+    private static final String GIVEN_UP = ".damaged-";
+    /** Each directory of a store has this file. */
+    private static final String STORE_FILE = "store.toml";
+
+    private static final Pattern UUID_FORM = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
     private static final Logger LOG = LoggerFactory.getLogger(SharedStore.class);
     private static final Map<Path, SharedStore> OPEN = new HashMap<>();
@@ -199,8 +207,13 @@ final class SharedStore {
                 return;
             }
             Path directory = application.resolve(DIRECTORY);
-            Path left = application.resolve(GIVEN_UP + UUID.randomUUID());
-            Files.move(directory, left);
+            // It may be a link to another disk, which stays.
+            Path real = directory.toRealPath();
+            Path left = real.resolveSibling(real.getFileName() + GIVEN_UP + UUID.randomUUID());
+            Files.move(real, left);
+            if (Files.isSymbolicLink(directory)) {
+                Files.createDirectory(real);
+            }
             LOG.warn(
                     "The StrataKV store in {} is given up: {}. Every task restores its state from its changelog.",
                     directory, why);
@@ -217,11 +230,9 @@ final class SharedStore {
     /** Removes stores that were given up, and one that has met damage in its last life. */
     private static void deleteLeft(Path application) {
         Path directory = application.resolve(DIRECTORY);
-        try (Stream<Path> files = Files.exists(application) ? Files.list(application) : Stream.empty()) {
-            for (Path file : files.toList()) {
-                if (file.getFileName().toString().startsWith(GIVEN_UP) && !LEFT.contains(file)) {
-                    delete(file);
-                }
+        try {
+            for (Path left : leftOf(application, directory)) {
+                delete(left);
             }
             if (Files.exists(directory.resolve(DAMAGE_FILE))) {
                 LOG.warn(
@@ -233,14 +244,34 @@ final class SharedStore {
         } catch (IOException error) {
             throw new ProcessorStateException(
                     "cannot remove what a damaged StrataKV store has left in " + application + ": delete " + directory
-                            + ", and all that begins with " + GIVEN_UP,
+                            + ", and all beside it with its name and " + GIVEN_UP,
                     error);
         }
     }
 
+    /** Directories of stores that were given up and have no user. Others' directories are let be. */
+    private static List<Path> leftOf(Path application, Path directory) throws IOException {
+        if (!Files.exists(application)) {
+            return List.of();
+        }
+        Path real = Files.exists(directory) ? directory.toRealPath() : application.toRealPath().resolve(DIRECTORY);
+        String begin = real.getFileName() + GIVEN_UP;
+        try (Stream<Path> files = Files.list(real.getParent())) {
+            return files.filter(file -> isLeft(file, begin) && !LEFT.contains(file)).toList();
+        }
+    }
+
+    private static boolean isLeft(Path file, String begin) {
+        String name = file.getFileName().toString();
+        return name.startsWith(begin)
+                && UUID_FORM.matcher(name.substring(begin.length())).matches()
+                && Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                && Files.isRegularFile(file.resolve(STORE_FILE));
+    }
+
     private static Store open(Path directory, StoreSettings settings) {
         try {
-            Files.createDirectories(directory);
+            create(directory);
             return openOrMake(directory, settings);
         } catch (StrataKvException error) {
             if (error.kind() != StrataKvException.Kind.CORRUPT) {
@@ -259,7 +290,7 @@ final class SharedStore {
     private static Store replace(Path directory, StoreSettings settings) {
         try {
             delete(directory);
-            Files.createDirectories(directory);
+            create(directory);
             return openOrMake(directory, settings);
         } catch (IOException | StrataKvException error) {
             throw new ProcessorStateException(
@@ -279,11 +310,28 @@ final class SharedStore {
         }
     }
 
+    /** Makes a directory. A link to one is as good, which the JDK knows from 20 on only. */
+    private static void create(Path directory) throws IOException {
+        if (!Files.isDirectory(directory)) {
+            Files.createDirectories(directory);
+        }
+    }
+
+    /** Deletes a store's directory; behind a link only what is in it. */
     static void delete(Path directory) throws IOException {
-        try (Stream<Path> files = Files.walk(directory)) {
+        Path real = directory.toRealPath();
+        Path last = real.resolve(STORE_FILE);
+        try (Stream<Path> files = Files.walk(real)) {
             for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
+                if (!file.equals(real) && !file.equals(last)) {
+                    Files.delete(file);
+                }
             }
+        }
+        // By it the next start knows what this one has not finished.
+        Files.deleteIfExists(last);
+        if (!Files.isSymbolicLink(directory)) {
+            Files.delete(real);
         }
     }
 

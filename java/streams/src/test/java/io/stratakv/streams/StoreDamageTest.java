@@ -263,4 +263,38 @@ class StoreDamageTest {
         assertThrows(TaskMigratedException.class, () -> readAll(store));
         assertEquals("another", Files.readString(nameFile()));
     }
+
+    @Test
+    void onlyStoresThatWereGivenUpAreDeleted() throws IOException {
+        Path id = Path.of("stratakv.damaged-3b241101-e2bb-4255-8caf-4136c566a962");
+        Path givenUp = Files.createDirectories(application().resolve(id));
+        Files.writeString(givenUp.resolve("store.toml"), "");
+        Path noStore = Files.createDirectories(application().resolve("stratakv.damaged-" + "0".repeat(36)));
+        Files.writeString(noStore.resolve("store.toml"), "");
+        Path notes = Files.createDirectories(application().resolve("stratakv.damaged-notes"));
+        Files.writeString(notes.resolve("store.toml"), "");
+        Path empty = Files.createDirectories(
+                application().resolve("stratakv.damaged-4b241101-e2bb-4255-8caf-4136c566a962"));
+        open(store());
+        assertFalse(Files.exists(givenUp));
+        assertTrue(Files.exists(noStore) && Files.exists(notes) && Files.exists(empty), "they are somebody else's");
+    }
+
+    @Test
+    void aStoreBehindALinkIsDeletedThere() throws IOException {
+        Path disk = Files.createDirectories(folder.toPath().resolve("disk").resolve("one"));
+        Files.createDirectories(application());
+        Path link = Files.createSymbolicLink(application().resolve("stratakv"), disk);
+        KeyValueStore<Bytes, byte[]> store = store();
+        open(store);
+        store.put(bytes("a"), new byte[1]);
+        store.commit(Map.of(CHANGELOG, 7L));
+        store.close();
+        Files.createFile(damageNote());
+        KeyValueStore<Bytes, byte[]> again = store();
+        open(again);
+        assertNull(again.get(bytes("a")));
+        assertTrue(Files.isSymbolicLink(link));
+        assertTrue(Files.exists(disk.resolve("store.toml")), "the new store is there too");
+    }
 }
