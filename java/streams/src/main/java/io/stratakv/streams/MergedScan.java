@@ -2,11 +2,14 @@ package io.stratakv.streams;
 
 import io.stratakv.Entry;
 import io.stratakv.Scan;
+import io.stratakv.StrataKvException;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.NoSuchElementException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /**
  * Buffered writes over committed records, in one order: where both have a key, the write counts.
@@ -21,32 +24,38 @@ final class MergedScan implements AutoCloseable {
     /** Closed after the scan: the snapshot it reads, if there is one. */
     private final AutoCloseable snapshot;
     private final boolean isForward;
+    private final Function<StrataKvException, RuntimeException> failed;
     private final Consumer<MergedScan> ended;
 
     private Map.Entry<byte[], byte[]> nextWrite;
     private Entry nextCommitted;
     private Item next;
-    private volatile boolean isClosed;
+    private final AtomicBoolean isClosed = new AtomicBoolean();
 
     MergedScan(
             Iterator<Map.Entry<byte[], byte[]>> writes, Scan committed, AutoCloseable snapshot, boolean isForward,
-            Consumer<MergedScan> ended) {
+            Function<StrataKvException, RuntimeException> failed, Consumer<MergedScan> ended) {
         this.writes = writes;
         this.committed = committed;
         this.snapshot = snapshot;
         this.isForward = isForward;
+        this.failed = failed;
         this.ended = ended;
     }
 
     /** The next record without taking it; null at the end. */
     Item peek() {
-        if (isClosed) {
+        if (isClosed.get()) {
             throw new IllegalStateException("the iterator is closed: its store was closed, or close() was called");
         }
-        if (next == null) {
-            next = fetch();
+        try {
+            if (next == null) {
+                next = fetch();
+            }
+            return next;
+        } catch (StrataKvException error) {
+            throw failed.apply(error);
         }
-        return next;
     }
 
     /** The next record. */
@@ -101,10 +110,10 @@ final class MergedScan implements AutoCloseable {
 
     @Override
     public void close() {
-        if (isClosed) {
+        // The store's end and the reader may both close it: the snapshot is released once.
+        if (!isClosed.compareAndSet(false, true)) {
             return;
         }
-        isClosed = true;
         committed.close();
         try {
             snapshot.close();

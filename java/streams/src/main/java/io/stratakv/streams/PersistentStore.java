@@ -63,8 +63,14 @@ abstract class PersistentStore implements StateStore {
         state = TaskState.open(directory, settings, this::exception);
         tracksPositions = KafkaInternals.tracksPositions(configuration);
         metrics = new StoreMetrics(context, name, state);
+        // Before this Kafka does not close the store; it may restore already in there.
         context.register(root, KafkaInternals.restoreCallback(this::restoreAll));
+        prepare();
+        state.endOpening();
     }
+
+    /** What is left to do when the state is open. */
+    void prepare() {}
 
     /** Without that switch Kafka commits stores only when it closes them, if processing is exactly-once. */
     private void warnOfLateCommits(StoreSettings settings) {
@@ -77,20 +83,27 @@ abstract class PersistentStore implements StateStore {
     }
 
     private void restoreAll(Iterable<ConsumerRecord<byte[], byte[]>> records) {
-        for (ConsumerRecord<byte[], byte[]> record : records) {
-            KafkaInternals.takePosition(record, tracksPositions, state.position());
-            restore(record);
-        }
+        state.restoring(() -> {
+            for (ConsumerRecord<byte[], byte[]> record : records) {
+                KafkaInternals.takePosition(record, tracksPositions, state.position());
+                restore(record);
+            }
+        });
     }
 
     /**
      * Damage is healed by the changelog, if the state belongs to a task; all else ends the thread.
+     * A query fails with what Kafka tells its users to try again after.
+     *
      * With exactly-once processing the thread's transaction must not be committed then: it has
      * outputs of this task without their offsets. Kafka aborts it if a task was taken away, and
      * begins all tasks of the thread anew; of a corrupted task it commits what other tasks did.
      */
     private RuntimeException exception(String what, StrataKvException error, TaskState.Damage damage) {
         String message = "Store " + name + " of task " + context.taskId() + ": " + what;
+        if (damage == TaskState.Damage.IN_QUERY) {
+            return new InvalidStateStoreException(message + ": " + error.getMessage() + ". The task restores it.", error);
+        }
         boolean isOfTask = context.taskId() != null && context.taskId().partition() >= 0;
         if (damage == TaskState.Damage.NONE || !isOfTask) {
             return new ProcessorStateException(message + ": " + error.getMessage(), error);
@@ -145,8 +158,15 @@ abstract class PersistentStore implements StateStore {
 
     @Override
     public void commit(Map<TopicPartition, Long> changelogOffsets) {
-        opened().commit(changelogOffsets);
+        TaskState open = opened();
+        open.committing(() -> {
+            prepareCommit();
+            open.commit(changelogOffsets);
+        });
     }
+
+    /** What a commit does before it writes. */
+    void prepareCommit() {}
 
     @Override
     public Long committedOffset(TopicPartition partition) {

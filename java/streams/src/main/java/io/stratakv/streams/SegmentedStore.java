@@ -8,8 +8,6 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Function;
 import java.util.function.Predicate;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
-import org.apache.kafka.streams.processor.StateStore;
-import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.internals.WithRetentionPeriod;
 
@@ -40,9 +38,7 @@ abstract class SegmentedStore extends PersistentStore implements WithRetentionPe
     }
 
     @Override
-    public void init(StateStoreContext context, StateStore root) {
-        // The facts of the store are there only when it is open, and registering may restore.
-        super.init(context, root);
+    void prepare() {
         try (MergedScan last = state().scan(dataFrom(), dataTo(), false)) {
             MergedScan.Item item = last.peek();
             if (item != null) {

@@ -9,16 +9,19 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.slf4j.Logger;
@@ -42,7 +45,12 @@ final class SharedStore {
     private static final String NAME_FILE = "stratakv-collection";
     /** There while the store has met damage. */
     private static final String DAMAGE_FILE = "damage-was-met";
-    private static final String GIVEN_UP = DIRECTORY + ".damaged-";
+    /** Behind the name of a directory whose store was given up; a UUID follows. */
+    private static final String GIVEN_UP = ".damaged-";
+    /** Each directory of a store has this file. */
+    private static final String STORE_FILE = "store.toml";
+
+    private static final Pattern UUID_FORM = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
     private static final Logger LOG = LoggerFactory.getLogger(SharedStore.class);
     private static final Map<Path, SharedStore> OPEN = new HashMap<>();
@@ -88,13 +96,22 @@ final class SharedStore {
             shared.dropOrphans();
             return shared;
         } catch (StrataKvException error) {
-            shared.store.close();
+            closeDamaged(shared.store);
             if (error.kind() != StrataKvException.Kind.CORRUPT) {
                 throw new ProcessorStateException("cannot read the StrataKV store in " + directory, error);
             }
             LOG.warn("The catalogue of the StrataKV store in {} is damaged.", directory, error);
         }
         return new SharedStore(application, settings, replace(directory, settings));
+    }
+
+    /** What the end of a damaged store says must not keep another one from coming in its place. */
+    private static void closeDamaged(Store store) {
+        try {
+            store.close();
+        } catch (StrataKvException error) {
+            LOG.warn("A damaged store could not be closed in order.", error);
+        }
     }
 
     /** Ends one use; the last one closes the store. */
@@ -123,15 +140,41 @@ final class SharedStore {
         LEFT.remove(givenUp);
     }
 
-    /** Notes that damage was met, and that a task's store is to begin empty. */
-    void noteDamage(File storeDirectory) {
-        try {
-            if (givenUp == null) {
-                Files.write(application.resolve(DIRECTORY).resolve(DAMAGE_FILE), new byte[0]);
+    /**
+     * Notes that damage was met, and that a task's store is to begin empty. One of the two must be
+     * on disk before Kafka opens the task again: else it would meet the same damage for ever.
+     *
+     * @param collection the one that the task's store has; null: whichever it names
+     */
+    void noteDamage(File storeDirectory, String collection) {
+        // As giving up: behind that the note would lie in the sound store that comes after.
+        synchronized (OPEN) {
+            IOException failure = forgetName(storeDirectory.toPath().resolve(NAME_FILE), collection);
+            try {
+                if (givenUp == null) {
+                    Files.write(application.resolve(DIRECTORY).resolve(DAMAGE_FILE), new byte[0]);
+                }
+                failure = null;
+            } catch (IOException error) {
+                LOG.warn("Cannot note in {} that damage was met.", application, error);
             }
-            Files.deleteIfExists(storeDirectory.toPath().resolve(NAME_FILE));
+            if (failure != null) {
+                throw new ProcessorStateException(
+                        "damage was met, and cannot be noted: delete " + storeDirectory + " and restart", failure);
+            }
+        }
+    }
+
+    /** Deletes the name of a collection, if it is that one's. Null, or why that failed. */
+    private static IOException forgetName(Path file, String collection) {
+        try {
+            if (collection == null || nameIn(file).equals(Optional.of(collection))) {
+                Files.deleteIfExists(file);
+            }
+            return null;
         } catch (IOException error) {
-            LOG.warn("Cannot note in {} that damage was met.", application, error);
+            LOG.warn("Cannot delete {}.", file, error);
+            return error;
         }
     }
 
@@ -148,20 +191,35 @@ final class SharedStore {
             Path directory = application.resolve(DIRECTORY);
             try {
                 if (givenUp == null && Files.exists(directory.resolve(DAMAGE_FILE)) && hasRoom(directory)) {
-                    Path left = application.resolve(GIVEN_UP + UUID.randomUUID());
-                    Files.move(directory, left);
-                    LOG.warn(
-                            "The StrataKV store in {} is given up: as it is damaged it cannot make room. Every task "
-                                    + "restores its state from its changelog.",
-                            directory);
-                    LEFT.add(left);
-                    OPEN.remove(application);
-                    givenUp = left;
+                    giveUp("as it is damaged it cannot make room");
                 }
             } catch (IOException error) {
                 LOG.warn("Cannot give up the damaged store in {}.", directory, error);
             }
             return givenUp != null;
+        }
+    }
+
+    /** Goes on under another name until the last user leaves. The next task opens a new store. */
+    private void giveUp(String why) throws IOException {
+        synchronized (OPEN) {
+            if (givenUp != null) {
+                return;
+            }
+            Path directory = application.resolve(DIRECTORY);
+            // It may be a link to another disk, which stays.
+            Path real = directory.toRealPath();
+            Path left = real.resolveSibling(real.getFileName() + GIVEN_UP + UUID.randomUUID());
+            Files.move(real, left);
+            if (Files.isSymbolicLink(directory)) {
+                Files.createDirectory(real);
+            }
+            LOG.warn(
+                    "The StrataKV store in {} is given up: {}. Every task restores its state from its changelog.",
+                    directory, why);
+            LEFT.add(left);
+            OPEN.remove(application);
+            givenUp = left;
         }
     }
 
@@ -172,11 +230,9 @@ final class SharedStore {
     /** Removes stores that were given up, and one that has met damage in its last life. */
     private static void deleteLeft(Path application) {
         Path directory = application.resolve(DIRECTORY);
-        try (Stream<Path> files = Files.exists(application) ? Files.list(application) : Stream.empty()) {
-            for (Path file : files.toList()) {
-                if (file.getFileName().toString().startsWith(GIVEN_UP) && !LEFT.contains(file)) {
-                    delete(file);
-                }
+        try {
+            for (Path left : leftOf(application, directory)) {
+                delete(left);
             }
             if (Files.exists(directory.resolve(DAMAGE_FILE))) {
                 LOG.warn(
@@ -188,14 +244,34 @@ final class SharedStore {
         } catch (IOException error) {
             throw new ProcessorStateException(
                     "cannot remove what a damaged StrataKV store has left in " + application + ": delete " + directory
-                            + ", and all that begins with " + GIVEN_UP,
+                            + ", and all beside it with its name and " + GIVEN_UP,
                     error);
         }
     }
 
+    /** Directories of stores that were given up and have no user. Others' directories are let be. */
+    private static List<Path> leftOf(Path application, Path directory) throws IOException {
+        if (!Files.exists(application)) {
+            return List.of();
+        }
+        Path real = Files.exists(directory) ? directory.toRealPath() : application.toRealPath().resolve(DIRECTORY);
+        String begin = real.getFileName() + GIVEN_UP;
+        try (Stream<Path> files = Files.list(real.getParent())) {
+            return files.filter(file -> isLeft(file, begin) && !LEFT.contains(file)).toList();
+        }
+    }
+
+    private static boolean isLeft(Path file, String begin) {
+        String name = file.getFileName().toString();
+        return name.startsWith(begin)
+                && UUID_FORM.matcher(name.substring(begin.length())).matches()
+                && Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                && Files.isRegularFile(file.resolve(STORE_FILE));
+    }
+
     private static Store open(Path directory, StoreSettings settings) {
         try {
-            Files.createDirectories(directory);
+            create(directory);
             return openOrMake(directory, settings);
         } catch (StrataKvException error) {
             if (error.kind() != StrataKvException.Kind.CORRUPT) {
@@ -214,7 +290,7 @@ final class SharedStore {
     private static Store replace(Path directory, StoreSettings settings) {
         try {
             delete(directory);
-            Files.createDirectories(directory);
+            create(directory);
             return openOrMake(directory, settings);
         } catch (IOException | StrataKvException error) {
             throw new ProcessorStateException(
@@ -234,11 +310,28 @@ final class SharedStore {
         }
     }
 
+    /** Makes a directory. A link to one is as good, which the JDK knows from 20 on only. */
+    private static void create(Path directory) throws IOException {
+        if (!Files.isDirectory(directory)) {
+            Files.createDirectories(directory);
+        }
+    }
+
+    /** Deletes a store's directory; behind a link only what is in it. */
     static void delete(Path directory) throws IOException {
-        try (Stream<Path> files = Files.walk(directory)) {
+        Path real = directory.toRealPath();
+        Path last = real.resolve(STORE_FILE);
+        try (Stream<Path> files = Files.walk(real)) {
             for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
+                if (!file.equals(real) && !file.equals(last)) {
+                    Files.delete(file);
+                }
             }
+        }
+        // By it the next start knows what this one has not finished.
+        Files.deleteIfExists(last);
+        if (!Files.isSymbolicLink(directory)) {
+            Files.delete(real);
         }
     }
 
@@ -280,14 +373,26 @@ final class SharedStore {
         try {
             old.collection().close();
             Files.deleteIfExists(file);
-            drop(old.name());
+            dropSound(old.name());
             return make(storeDirectory, file);
         } catch (IOException error) {
             throw new ProcessorStateException("cannot write " + file, error);
         }
     }
 
+    /** If damage keeps the store from making collections, it is given up: it would again. */
     private Named make(File storeDirectory, Path file) throws IOException {
+        try {
+            return made(storeDirectory, file);
+        } catch (StrataKvException error) {
+            if (error.kind() == StrataKvException.Kind.CORRUPT) {
+                giveUp("as it is damaged it cannot make a collection");
+            }
+            throw error;
+        }
+    }
+
+    private Named made(File storeDirectory, Path file) throws IOException {
         String name = UUID.randomUUID().toString();
         String path = application.relativize(file.toAbsolutePath().normalize()).toString();
         dropNamed(path);
@@ -319,7 +424,7 @@ final class SharedStore {
     private void dropNamed(String path) {
         catalogue().forEach((name, owner) -> {
             if (owner.equals(path)) {
-                drop(name);
+                dropSound(name);
             }
         });
     }
@@ -339,6 +444,18 @@ final class SharedStore {
         orphans.forEach(this::drop);
         if (!orphans.isEmpty()) {
             LOG.info("Dropped the state of {} stores whose tasks were wiped.", orphans.size());
+        }
+    }
+
+    /** Drops what no file names any more. If it cannot be read, the next start does it. */
+    private void dropSound(String name) {
+        try {
+            drop(name);
+        } catch (StrataKvException error) {
+            if (error.kind() != StrataKvException.Kind.CORRUPT) {
+                throw error;
+            }
+            LOG.warn("The collection {} is damaged: the next start drops it.", name, error);
         }
     }
 

@@ -19,13 +19,16 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.streams.errors.TaskCorruptedException;
 import org.apache.kafka.streams.query.Position;
 
 /**
  * The records of one task's store: a collection of the shared store, and the writes since the last
  * commit in a buffer over it. A commit writes the buffer and the changelog offsets as one batch.
  *
- * <p>The task's thread writes and commits. Other threads may read: interactive queries do.
+ * <p>The task's thread opens it, processes and commits. Kafka's state updater restores and commits
+ * before that. Other threads may read: interactive queries do. Damage that those meet is flagged,
+ * and the task's next call raises it: Kafka heals tasks, and not queries.
  */
 final class TaskState implements StateView, AutoCloseable {
     private static final int COUNTED_EXACTLY_MAX = 1000;
@@ -36,6 +39,7 @@ final class TaskState implements StateView, AutoCloseable {
     private final ReentrantReadWriteLock commits = new ReentrantReadWriteLock();
     private final Set<MergedScan> scans = ConcurrentHashMap.newKeySet();
     private final List<byte[][]> droppedRanges = new ArrayList<>();
+    private final String name;
     private final Collection collection;
     private final StoreFacts facts;
     private final Position position;
@@ -46,13 +50,22 @@ final class TaskState implements StateView, AutoCloseable {
     private volatile WriteBuffer buffer = new WriteBuffer();
     /** The committed records, while others were written before their commit; under `commits`. */
     private SharedSnapshot lastCommit;
+    /** The thread that processes: who opened the state, or wrote last. */
     private volatile Thread owner = Thread.currentThread();
+    /** A thread that restores or commits just now. */
+    private volatile Thread updater;
+    private volatile boolean isOpened;
     private volatile boolean isRestoring;
+    /** Whether the task may have made outputs of what it has read, since it was restored. */
+    private volatile boolean hasProcessed;
+    /** What a query or a restore has met, for which Kafka is to be given an exception. */
+    private volatile StrataKvException met;
     private volatile long streamTime;
 
-    /** Whether an error is damage, which a restore heals, and what the task does meanwhile. */
+    /** Whether an error is damage, which a restore heals, and what was done meanwhile. */
     enum Damage {
         NONE,
+        IN_QUERY,
         WHILE_RESTORING,
         WHILE_PROCESSING
     }
@@ -63,10 +76,11 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     private TaskState(
-            File directory, SharedStore shared, Collection collection, StoreFacts facts, Failure failure) {
+            File directory, SharedStore shared, SharedStore.Named named, StoreFacts facts, Failure failure) {
         this.directory = directory;
         this.shared = shared;
-        this.collection = collection;
+        this.name = named.name();
+        this.collection = named.collection();
         this.facts = facts;
         this.failure = failure;
         this.position = facts.position().copy();
@@ -78,21 +92,23 @@ final class TaskState implements StateView, AutoCloseable {
         SharedStore shared = SharedStore.acquire(storeDirectory.getParentFile().getParentFile(), settings);
         try {
             SharedStore.Named named = shared.collectionOf(storeDirectory);
-            StoreFacts facts = factsOf(named.collection(), shared, storeDirectory);
+            StoreFacts facts = factsOf(named, shared, storeDirectory);
             if (facts == null) {
                 // It is damaged: Kafka restores what it does not find.
-                named = shared.collectionOf(storeDirectory);
+                named = shared.replace(storeDirectory, named);
                 facts = new StoreFacts();
             } else if (facts.isPartial()) {
                 // The process died between two parts of a commit that was too long for one batch.
                 named = shared.replace(storeDirectory, named);
                 facts = StoreFacts.read(named.collection());
             }
-            return new TaskState(storeDirectory, shared, named.collection(), facts, failure);
+            return new TaskState(storeDirectory, shared, named, facts, failure);
         } catch (StrataKvException error) {
-            RuntimeException thrown = failed("cannot open", error, storeDirectory, shared, failure, true);
-            shared.release();
-            throw thrown;
+            try {
+                throw failed("cannot open", error, storeDirectory, null, shared, failure, true);
+            } finally {
+                shared.release();
+            }
         } catch (RuntimeException error) {
             shared.release();
             throw error;
@@ -100,34 +116,119 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     /** What the store knows of itself; null if that is damaged, which is noted. */
-    private static StoreFacts factsOf(Collection collection, SharedStore shared, File directory) {
+    private static StoreFacts factsOf(SharedStore.Named named, SharedStore shared, File directory) {
         try {
-            return StoreFacts.read(collection);
+            return StoreFacts.read(named.collection());
         } catch (StrataKvException error) {
             if (error.kind() != StrataKvException.Kind.CORRUPT) {
                 throw error;
             }
-            collection.close();
-            shared.noteDamage(directory);
+            shared.noteDamage(directory, named.name());
             return null;
         }
     }
 
     /** What to throw for an error. Of damage it is noted that the store is to begin anew. */
     private static RuntimeException failed(
-            String what, StrataKvException error, File directory, SharedStore shared, Failure failure,
-            boolean isRestoring) {
+            String what, StrataKvException error, File directory, String collection, SharedStore shared,
+            Failure failure, boolean isRestoring) {
         boolean isDamage = error.kind() == StrataKvException.Kind.CORRUPT
                 || (error.kind() == StrataKvException.Kind.FULL && shared.isGivenUpForDamage());
         if (!isDamage) {
             return failure.exception(what, error, Damage.NONE);
         }
-        shared.noteDamage(directory);
+        shared.noteDamage(directory, collection);
         return failure.exception(what, error, isRestoring ? Damage.WHILE_RESTORING : Damage.WHILE_PROCESSING);
     }
 
     private RuntimeException failed(String what, StrataKvException error) {
-        return failed(what, error, directory, shared, failure, isRestoring);
+        if (!isOwnThread()) {
+            return failedQuery(what, error);
+        }
+        boolean isBeforeProcessing = !isOpened || isRestoring || !hasProcessed;
+        RuntimeException thrown = failed(what, error, directory, name, shared, failure, isBeforeProcessing);
+        if (isRestoring) {
+            met = error;
+        }
+        return thrown;
+    }
+
+    /** Neither the task's name nor the store's note of damage is a query's: the task still runs. */
+    private RuntimeException failedQuery(String what, StrataKvException error) {
+        boolean isDamage = error.kind() == StrataKvException.Kind.CORRUPT;
+        if (isDamage) {
+            met = error;
+        }
+        return failure.exception(what, error, isDamage ? Damage.IN_QUERY : Damage.NONE);
+    }
+
+    private boolean isOwnThread() {
+        Thread current = Thread.currentThread();
+        return current == owner || current == updater;
+    }
+
+    /** A call of the processor, or of a query. Raises what queries and restores have met. */
+    private void beginCall() {
+        if (!isOpened || isRestoring || !isOwnThread()) {
+            return;
+        }
+        hasProcessed |= Thread.currentThread() != updater;
+        raise();
+    }
+
+    private void raise() {
+        StrataKvException error = met;
+        if (error != null) {
+            throw failed("a query or a restore has met damage", error);
+        }
+    }
+
+    /** Damage is taken for damage while opening until this is called. */
+    void endOpening() {
+        isOpened = true;
+    }
+
+    /**
+     * Restores records. Kafka takes damage as an answer to a commit, or to a read of the processor,
+     * but not here: it is kept for them, and what is restored until then is of no use.
+     */
+    void restoring(Runnable records) {
+        Thread before = updater;
+        updater = Thread.currentThread();
+        isRestoring = true;
+        hasProcessed = false;
+        try {
+            if (met == null) {
+                records.run();
+            }
+        } catch (TaskCorruptedException error) {
+            if (met == null) {
+                throw error;
+            }
+        } finally {
+            isRestoring = false;
+            updater = before;
+        }
+        if (met != null) {
+            forgetBuffer();
+        }
+    }
+
+    private void forgetBuffer() {
+        shared.bufferedBytes().addAndGet(-buffer.bytes());
+        buffer = new WriteBuffer();
+    }
+
+    /** Does the work of a commit, which the state updater's thread may do too. */
+    void committing(Runnable work) {
+        Thread before = updater;
+        updater = Thread.currentThread();
+        try {
+            raise();
+            work.run();
+        } finally {
+            updater = before;
+        }
     }
 
     Long committedOffset(TopicPartition partition) {
@@ -171,6 +272,7 @@ final class TaskState implements StateView, AutoCloseable {
 
     @Override
     public byte[] get(byte[] key) {
+        beginCall();
         byte[] buffered = buffer.get(key);
         if (buffered != null) {
             return buffered == WriteBuffer.DELETED ? null : buffered;
@@ -185,13 +287,13 @@ final class TaskState implements StateView, AutoCloseable {
 
     @Override
     public void put(byte[] key, byte[] value) {
-        isRestoring = false;
+        owner = Thread.currentThread();
+        beginCall();
         write(key, value);
     }
 
     @Override
     public void restore(byte[] key, byte[] value) {
-        isRestoring = true;
         write(key, value);
     }
 
@@ -201,11 +303,11 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     private void write(byte[] key, byte[] value) {
-        owner = Thread.currentThread();
+        if (isRestoring && met != null) {
+            return;
+        }
         long total = shared.bufferedBytes().addAndGet(buffer.put(key, value));
-        // Kafka takes damage while restoring as an answer to a commit only, which comes soon.
-        boolean waitsForCommit = isRestoring && shared.isGivenUp();
-        if (shared.settings().isFull(buffer.bytes(), total) && !waitsForCommit) {
+        if (shared.settings().isFull(buffer.bytes(), total)) {
             relieve();
         }
     }
@@ -253,7 +355,7 @@ final class TaskState implements StateView, AutoCloseable {
 
     /**
      * Writes the buffer. If that `isHidden`, committed reads go on without what is written. If it is
-     * no commit, and the store was given up, a restore keeps its buffer for the commit.
+     * no commit, and the store was given up, a restore goes on without its records to the commit.
      */
     private void writeBuffer(boolean isHidden, boolean isCommit, Addition facts) {
         long bytes = buffer.bytes();
@@ -277,6 +379,7 @@ final class TaskState implements StateView, AutoCloseable {
         } catch (StrataKvException error) {
             RuntimeException failed = failed("cannot commit", error);
             if (!isCommit && isRestoring && shared.isGivenUp()) {
+                forgetBuffer();
                 return;
             }
             throw failed;
@@ -312,9 +415,10 @@ final class TaskState implements StateView, AutoCloseable {
 
     @Override
     public MergedScan scan(byte[] from, byte[] to, boolean isForward) {
+        beginCall();
         ScanOptions options = options(from, to, isForward);
         try {
-            MergedScan scan = Thread.currentThread() == owner
+            MergedScan scan = isOwnThread()
                     ? ownScan(from, to, options, isForward)
                     : snapshotScan(from, to, options, isForward);
             scans.add(scan);
@@ -327,7 +431,7 @@ final class TaskState implements StateView, AutoCloseable {
     /** For the task's thread, which alone writes: it needs no snapshot. */
     private MergedScan ownScan(byte[] from, byte[] to, ScanOptions options, boolean isForward) {
         Scan committed = collection.scan(options);
-        return new MergedScan(ordered(buffer.range(from, to), isForward), committed, () -> {}, isForward, scans::remove);
+        return merged(ordered(buffer.range(from, to), isForward), committed, () -> {}, isForward);
     }
 
     /** For queries of other threads: one moment, between two commits. */
@@ -337,10 +441,16 @@ final class TaskState implements StateView, AutoCloseable {
             NavigableMap<byte[], byte[]> writes = buffer.copyOfRange(from, to);
             Snapshot snapshot = shared.store().snapshot();
             Scan committed = snapshot.scan(collection, options);
-            return new MergedScan(ordered(writes, isForward), committed, snapshot, isForward, scans::remove);
+            return merged(ordered(writes, isForward), committed, snapshot, isForward);
         } finally {
             commits.readLock().unlock();
         }
+    }
+
+    private MergedScan merged(
+            Iterator<Map.Entry<byte[], byte[]>> writes, Scan records, AutoCloseable snapshot, boolean isForward) {
+        return new MergedScan(
+                writes, records, snapshot, isForward, error -> failed("cannot scan", error), scans::remove);
     }
 
     private static Iterator<Map.Entry<byte[], byte[]>> ordered(
@@ -351,6 +461,7 @@ final class TaskState implements StateView, AutoCloseable {
     /** Exact while few records are buffered. */
     @Override
     public long count() {
+        beginCall();
         try {
             long count = collection.count() - facts.count();
             NavigableMap<byte[], byte[]> writes = buffer.range(null, null);
@@ -418,13 +529,10 @@ final class TaskState implements StateView, AutoCloseable {
         private MergedScan merged(ScanOptions options, boolean isForward) {
             if (lastCommit == null) {
                 Snapshot snapshot = shared.store().snapshot();
-                return merged(snapshot.scan(collection, options), snapshot, isForward);
+                return TaskState.this.merged(Collections.emptyIterator(), snapshot.scan(collection, options), snapshot, isForward);
             }
-            return merged(lastCommit.scan(collection, options), lastCommit::release, isForward);
-        }
-
-        private MergedScan merged(Scan records, AutoCloseable snapshot, boolean isForward) {
-            return new MergedScan(Collections.emptyIterator(), records, snapshot, isForward, scans::remove);
+            SharedSnapshot.Use use = lastCommit.scan(collection, options);
+            return TaskState.this.merged(Collections.emptyIterator(), use.scan(), use.end(), isForward);
         }
 
         @Override

@@ -6,11 +6,9 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import java.util.Objects;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.IsolationLevel;
-import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.query.MultiVersionedKeyQuery;
 import org.apache.kafka.streams.query.Position;
@@ -261,12 +259,7 @@ final class VersionedBytesKeyValueStore extends PersistentStore implements Versi
 
     /** Drops what is out of the history, a bounded number of versions at a time. */
     @Override
-    public void commit(Map<TopicPartition, Long> changelogOffsets) {
-        dropExpired();
-        super.commit(changelogOffsets);
-    }
-
-    private void dropExpired() {
+    void prepareCommit() {
         byte[] from = RecordKeys.expiries(Long.MIN_VALUE);
         byte[] to = RecordKeys.expiries(Math.max(0, state().streamTime() - historyMs));
         List<byte[]> due = new ArrayList<>();
