@@ -36,7 +36,8 @@ collections are dumped, the default one first (with the engine `hash` in no orde
 at one moment). Elements of a list say \"list\", and their keys are their positions. When a \
 collection expires as a whole is not kept. `dump` after `load` gives the same lines, those of \
 the default collection of a `hash` store in another order. A damaged record ends the dump with \
-exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4. \
+exit code 4. --skip-damaged reports it and continues, and still ends with exit code 4. A structure of a newer \
+layout ends the dump with exit code 6, and with --skip-damaged too it is named and left out. \
 Structures of Redis clients are lines as other records are, whatever their form; `load` gives them \
 the form that they need. Those of more than 64 MiB are left out: they are counted, and the exit code \
 is 6. `stratakv backup` has them.
@@ -129,23 +130,46 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             false => dump.collection(&store, of, collection)?,
         }
     }
-    let (passed_over, trees) = (dump.passed_over, dump.progress.trees.get());
-    let damaged = dump.progress.damaged.get() as usize;
+    let missing = Missing {
+        damaged: dump.passed_over.len() as u64 + dump.progress.damaged.get(),
+        newer: dump.progress.newer.get(),
+        too_long: dump.progress.trees.get(),
+    };
     drop(all);
     store.close()?;
-    match passed_over.len() + damaged {
-        0 if trees > 0 => Err(Failure::new(
-            Exit::Unsupported,
-            format!(
-                "missing from this dump: {} of Redis clients with more than 64 MiB. `stratakv backup` has all",
-                format_count(trees, "structure")
-            ),
-        )),
-        0 => Failure::incomplete(&store, "all that can be read is dumped").map_or(Ok(()), Err),
-        damaged => Err(Failure::new(
-            Exit::Corrupt,
-            format!("missing from this dump: {}", format_count(damaged as u64, "damaged record")),
-        )),
+    match missing.failure() {
+        None => Failure::incomplete(&store, "all that can be read is dumped").map_or(Ok(()), Err),
+        Some(failure) => Err(failure),
+    }
+}
+
+/// What a dump has left out.
+struct Missing {
+    damaged: u64,
+    /// Structures of a newer layout.
+    newer: u64,
+    /// Structures that no record can have.
+    too_long: u64,
+}
+
+impl Missing {
+    fn failure(&self) -> Option<Failure> {
+        let &Missing { damaged, newer, too_long } = self;
+        let structures = |count| format_count(count, "structure");
+        let mut parts = Vec::new();
+        if damaged > 0 {
+            parts.push(format_count(damaged, "damaged record"));
+        }
+        if newer > 0 {
+            parts.push(format!("{} of a newer layout", structures(newer)));
+        }
+        if too_long > 0 {
+            let which = "of Redis clients with more than 64 MiB. `stratakv backup` has all";
+            parts.push(format!("{} {which}", structures(too_long)));
+        }
+        let exit = if damaged > 0 { Exit::Corrupt } else { Exit::Unsupported };
+        let why = format!("missing from this dump: {}", parts.join("; "));
+        (!parts.is_empty()).then(|| Failure::new(exit, why))
     }
 }
 
@@ -190,6 +214,8 @@ struct Progress {
     trees: Cell<u64>,
     /// Those that are damaged, and were told of.
     damaged: Cell<u64>,
+    /// Those of a newer layout, which were told of.
+    newer: Cell<u64>,
     total: u64,
 }
 
@@ -204,6 +230,7 @@ impl Progress {
             written: Cell::new(0),
             trees: Cell::new(0),
             damaged: Cell::new(0),
+            newer: Cell::new(0),
             total: if is_whole { progress::records_of(store) } else { 0 },
         }
     }
@@ -283,12 +310,16 @@ fn write_line(
                 progress.trees.set(progress.trees.get() + 1);
                 return Ok(());
             }
-            Err(failure) if arguments.skip_damaged && failure.exit == Exit::Corrupt => {
+            Err(failure) => {
+                let count = match failure.exit {
+                    Exit::Corrupt if arguments.skip_damaged => &progress.damaged,
+                    Exit::Unsupported if arguments.skip_damaged => &progress.newer,
+                    _ => return Err(failure),
+                };
                 say!("{}; passed over", failure.message);
-                progress.damaged.set(progress.damaged.get() + 1);
+                count.set(count.get() + 1);
                 return Ok(());
             }
-            Err(failure) => return Err(failure),
         }
     }
     progress.tell();

@@ -4,14 +4,13 @@
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::ops::Bound;
 
 use bytes::Bytes;
 use stratakv::raw::{Change, ChangeKind, Operation, Reply};
 use stratakv::{CollectionId, Engine, Error, Expect, Expiry, Key, Record, ScanOptions, Store};
 use stratakv_base::checksum::shard_of;
 use stratakv_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use stratakv_engine::{PageRequest, RecordPart};
+use stratakv_engine::RecordPart;
 use stratakv_structures::tree::{NodeName, Nodes, PACKED_BYTES_MAX, ReadNodes, TreeError, TreeRoot, is_tree};
 use stratakv_structures::{Damaged, Kind, STRUCTURE_FLAGS, kind_of, len};
 
@@ -66,18 +65,24 @@ pub(crate) fn is_root(record: &Record) -> bool {
 /// # Errors
 /// Its nodes cannot be read, it is damaged, or a newer program's.
 pub(crate) fn packed(store: &Store, key: &[u8], root: &Record) -> Result<Option<Vec<u8>>, Failure> {
-    let damage = |damaged: Damaged| {
-        let exit = if damaged.is_newer() { Exit::Unsupported } else { Exit::Corrupt };
-        Failure::new(exit, format!("key `{}`: {damaged}", key.escape_ascii()))
+    let failure = |why: String, is_newer: bool| {
+        let exit = if is_newer { Exit::Unsupported } else { Exit::Corrupt };
+        Failure::new(exit, format!("key `{}`: {why}", key.escape_ascii()))
     };
-    let root = TreeRoot::parse(&root.to_bytes()).map_err(damage)?;
+    let damage = |damaged: Damaged| failure(damaged.to_string(), damaged.is_newer());
+    let record = root;
+    let root = TreeRoot::parse(&record.to_bytes()).map_err(damage)?;
     let nodes = StoredNodes::of(store, key, &root);
     match root.pack(&nodes, VALUE_BYTES_MAX as u64) {
         Ok(packed) => Ok((packed.len() <= VALUE_BYTES_MAX).then_some(packed)),
         Err(TreeError::TooLong { .. }) => Ok(None),
         Err(error) => Err(match (nodes.failed.take(), error) {
             (Some(error), _) => error.into(),
-            (None, TreeError::Damaged(damaged)) => damage(damaged),
+            // As `check` tells it: there can be damage behind a node of a newer program.
+            (None, TreeError::Damaged(damaged)) => match damage_of(store, key, record) {
+                Some((why, is_newer)) if damaged.is_newer() => failure(why, is_newer),
+                _ => damage(damaged),
+            },
             (None, error) => Failure::failed(error.to_string()),
         }),
     }
@@ -100,7 +105,8 @@ pub(crate) struct TreeFindings {
 /// Records cannot be read.
 pub(crate) fn verify(store: &Store, engine: Engine) -> Result<TreeFindings, Failure> {
     let (mut found, mut untold) = (TreeFindings::default(), 0);
-    if !has_nodes(store, engine) {
+    // Structures of a cache stay packed.
+    if engine == Engine::Tier {
         return Ok(found);
     }
     let mut look = |key: &[u8], record: &Record| {
@@ -132,27 +138,6 @@ pub(crate) fn verify(store: &Store, engine: Engine) -> Result<TreeFindings, Fail
     }
     found.damage.extend((untold > 0).then(|| format!("{untold} more long structures")));
     Ok(found)
-}
-
-/// Whether there are nodes: without them there are no long structures.
-fn has_nodes(store: &Store, engine: Engine) -> bool {
-    if engine == Engine::Tier {
-        return false;
-    }
-    let page = PageRequest {
-        from: Bound::Included(Key::bound(CollectionId::NODES, b"")),
-        to: Bound::Excluded(Key::bound(CollectionId(CollectionId::NODES.0 + 1), b"")),
-        reverse: false,
-        keys_only: true,
-        items_max: 1,
-        bytes_max: 1 << 10,
-        at: None,
-    };
-    match store.execute(Operation::Page(page.into())) {
-        Reply::Page { items, next } => !items.is_empty() || next.is_some(),
-        // What it is that cannot be read, the walk tells.
-        _ => true,
-    }
 }
 
 /// What is wrong with a long structure, and whether it is only that a newer program wrote it.

@@ -321,6 +321,51 @@ fn a_check_finds_what_is_wrong() {
     }
 }
 
+/// A node of a higher version is a newer program's if it is where its parent says; else it is
+/// damage. A check walks on behind it.
+#[test]
+fn a_node_of_a_newer_program_is_told_from_damage() {
+    let (mut root, mut bench) = (TreeRoot::new(Kind::Set, 9), Bench::default());
+    for number in 0..1500u32 {
+        let member = format!("member:{number:0100}");
+        bench.run(&mut root, |root, bench| root.insert(bench, MAIN, (member.as_bytes(), b"")));
+    }
+    bench.at_hand = bench.stored.keys().copied().collect();
+    let numbers: Vec<u64> = bench.stored.keys().copied().collect();
+    let whole = bench.stored.clone();
+    let damage = |bench: &Bench| match root.check(bench) {
+        Err(TreeError::Damaged(damaged)) => damaged,
+        other => panic!("{other:?}"),
+    };
+    let changed = |number: u64, changes: &[(usize, u8)]| -> Bytes {
+        let mut image = whole[&number].to_vec();
+        changes.iter().for_each(|(at, bit)| image[*at] ^= *bit);
+        image.into()
+    };
+    let mut levels = HashSet::new();
+    for (at, number) in numbers.iter().enumerate() {
+        levels.insert(whole[number][2]);
+        bench.stored.insert(*number, changed(*number, &[(0, 2)]));
+        assert!(damage(&bench).is_newer(), "node {number}");
+        // Tree, level, number.
+        for place in [1, 2, 16] {
+            bench.stored.insert(*number, changed(*number, &[(0, 2), (place, 1)]));
+            assert!(!damage(&bench).is_newer(), "byte {place} of node {number}");
+        }
+        // Before or behind it a leaf is damaged: nodes above it do not hide the others.
+        bench.stored.insert(*number, changed(*number, &[(0, 2)]));
+        let other = numbers[(at + numbers.len() / 2) % numbers.len()];
+        if whole[number][2] == 0 && whole[&other][2] == 0 {
+            bench.stored.insert(other, changed(other, &[(4, 1)]));
+            assert!(!damage(&bench).is_newer(), "nodes {number} and {other}");
+            bench.stored.insert(other, whole[&other].clone());
+        }
+        bench.stored.insert(*number, whole[number].clone());
+    }
+    assert!(levels.len() > 1, "{levels:?}");
+    assert!(root.check(&bench).is_ok());
+}
+
 /// A packed value becomes a tree, and the tree the same value again.
 #[test]
 fn what_is_packed_becomes_a_tree_and_comes_back() {

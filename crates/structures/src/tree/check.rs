@@ -29,11 +29,27 @@ struct Walk {
     /// Of each tree of a sorted set a sum over all members and their scores, in whatever order.
     members: [u64; 2],
     element_bytes: u64,
+    /// The first node of a newer program. Sums over all elements say nothing then.
+    newer: Option<Damaged>,
     report: TreeReport,
 }
 
+impl Walk {
+    /// What a node has; `None`: a newer program wrote it.
+    fn known<T>(&mut self, read: Result<T, TreeError>) -> Result<Option<T>, TreeError> {
+        match read {
+            Err(TreeError::Damaged(damaged)) if damaged.is_newer() => {
+                self.newer.get_or_insert(damaged);
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+}
+
 impl TreeRoot {
-    /// Reads all nodes and holds them against each other.
+    /// Reads all nodes and holds them against each other. Behind a node of a newer program it goes
+    /// on: damage elsewhere is told first.
     ///
     /// # Errors
     /// [`TreeError::Damaged`] says what is wrong; [`TreeError::Missing`].
@@ -49,6 +65,9 @@ impl TreeRoot {
             }
         }
         walk.report.elements = self.len();
+        if let Some(newer) = walk.newer {
+            return Err(newer.into());
+        }
         if walk.element_bytes != self.element_bytes {
             return Err(Damaged::new("its elements have another number of bytes than its root says").into());
         }
@@ -83,13 +102,13 @@ impl TreeRoot {
         walk.report.node_bytes += child.bytes;
         let shape = self.shape(tree);
         if level > 0 {
-            let node = InnerNode::parse(&image, shape, (tree, level), child)?;
+            let Some(node) = walk.known(InnerNode::parse(&image, shape, (tree, level), child))? else { return Ok(()) };
             return node.children.iter().enumerate().try_for_each(|(at, below)| {
                 let bound = if at == 0 { bound.clone() } else { below.separator.clone() };
                 self.check_child(nodes, (tree, level - 1), (below, bound), walk)
             });
         }
-        let elements = read_leaf(&image, shape, tree, child)?;
+        let Some(elements) = walk.known(read_leaf(&image, shape, tree, child))? else { return Ok(()) };
         let (Some(first), Some(last)) = (elements.first(), elements.last()) else { return Ok(()) };
         let is_before = walk.last_key.as_deref().is_some_and(|before| *before >= bound[..] || bound[..] > *first.key);
         if shape.has_key && is_before {

@@ -209,11 +209,14 @@ fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64)
     reader.u64().map_err(short)?;
     let found_number = reader.u64().map_err(short)?;
     match () {
-        () if version > NODE_VERSION => Err(Damaged::newer(version).into()),
-        () if version != NODE_VERSION || zero != 0 => Err(Damaged::new("a node is of no version").into()),
+        () if version < NODE_VERSION || version == NODE_VERSION && zero != 0 => {
+            Err(Damaged::new("a node is of no version").into())
+        }
         () if usize::from(found_tree) != tree => Err(Damaged::new("a node is of another tree").into()),
         () if found_level != level => Err(Damaged::new("a node is at another level").into()),
         () if found_number != number => Err(Damaged::new("a node has another number").into()),
+        // It is where its parent says: nothing but its version is unknown.
+        () if version > NODE_VERSION => Err(Damaged::newer(version).into()),
         () if entries == 0 => Err(Damaged::new("a node is empty").into()),
         () => Ok(entries),
     }
