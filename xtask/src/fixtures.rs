@@ -23,8 +23,18 @@ const FOLDER: &str = "crates/integration/tests/fixtures";
 const WRITER: &str = "fixture-writer";
 /// All kinds of stores that the writer knows.
 const KINDS: &str = "in_place,packed,two_directories,hash,matrix,pmem_levels,tier";
+/// Behind the commit in about.toml, of a tree with changes that are in no commit.
+const CHANGES: &str = "+changes";
 /// How a store is left.
 const ENDS: [&str; 2] = ["closed", "killed"];
+
+/// What about.toml says of the ends of stores.
+const HOW_WITH_SERVER: &str = "\
+# The writer closed each store in order. A server added the structures of `redis.txt`, and it is the
+# server that was closed or killed.
+";
+/// The same where there is no server.
+const HOW_OF_WRITER: &str = "# It is the writer that was closed or killed.\n";
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +54,11 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let work = root.join("target/fixtures");
     fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
     let name = options.commit.as_deref().unwrap_or("HEAD");
-    let commit = git(root, &["rev-parse", "--short=8", name])?;
+    let mut commit = git(root, &["rev-parse", "--short=8", name])?;
+    let date = git(root, &["log", "-1", "--format=%cs", &commit])?;
+    if options.commit.is_none() && !git(root, &["status", "--porcelain"])?.is_empty() {
+        commit += CHANGES;
+    }
     let programs = match &options.commit {
         Some(_) => programs_of(root, &work, &commit)?,
         None => {
@@ -52,7 +66,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
             Programs { writer: built(root, "dev", WRITER), server: Some(built(root, "dev", "stratakv")) }
         }
     };
-    make(root, &options, &programs, (&work, &commit))
+    make(root, &options, &programs, (&work, &commit, &date))
 }
 
 /// Builds the programs of a commit, in a worktree that stays for another time.
@@ -112,7 +126,12 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
 }
 
 /// Packs what the programs of a commit write.
-fn make(root: &Path, options: &Options, programs: &Programs, (work, commit): (&Path, &str)) -> Result<(), String> {
+fn make(
+    root: &Path,
+    options: &Options,
+    programs: &Programs,
+    (work, commit, date): (&Path, &str, &str),
+) -> Result<(), String> {
     let out = root.join(FOLDER).join(&options.name);
     fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let commands = root.join(FOLDER).join("redis.txt");
@@ -120,9 +139,9 @@ fn make(root: &Path, options: &Options, programs: &Programs, (work, commit): (&P
     if programs.server.is_some() {
         copy(&commands, &out.join("redis.txt"))?;
     }
-    let date = git(root, &["log", "-1", "--format=%cs", commit])?;
+    let how = if programs.server.is_some() { HOW_WITH_SERVER } else { HOW_OF_WRITER };
     let mut about = format!(
-        "# Made by `cargo xtask fixtures --make {}`.\ncommit = \"{commit}\"\ndate = \"{date}\"\nabout = \"{}\"\n",
+        "# Made by `cargo xtask fixtures --make {}`.\n{how}commit = \"{commit}\"\ndate = \"{date}\"\nabout = \"{}\"\n",
         options.name, options.about
     );
     for kind in &options.kinds {
@@ -152,7 +171,7 @@ impl Programs {
     /// records of the list the same program finds in a copy of it.
     fn write(&self, kind: &str, end: &str, (place, out): (&Path, &Path), commands: &str) -> Result<u64, String> {
         let (data, list) = (place.join("data"), place.join("list"));
-        // Who adds structures kills the server, not the writer.
+        // Where a server adds structures, the writer always closes in order: `end` is the server's.
         let first_end = if self.server.is_some() { "closed" } else { end };
         let mut writer = Command::new(&self.writer);
         writer.args(["write", kind]).arg(&data).arg(&list).arg(first_end).stdout(Stdio::piped());

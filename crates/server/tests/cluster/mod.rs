@@ -129,6 +129,26 @@ fn all_servers_tell_of_the_same_cluster() {
     assert!(one.ask("HELLO").contains("\"mode\", \"cluster\""));
 }
 
+/// So an operator sees that two servers have other options.
+#[test]
+fn the_checksum_of_the_map_tells_other_maps_apart() {
+    let checksum = |nodes: &[&str], own: &str| {
+        let cluster = ClusterSlots::new(nodes.iter().map(|text| node(text)).collect(), own).expect("a map");
+        let bench = Bench::with(Engine::Hash, |options| options.resp.cluster = Some(cluster));
+        let info = bench.connect().ask("CLUSTER INFO");
+        let (_, told) = info.split_once("cluster_map_checksum:").expect("a checksum");
+        let digits: String = told.chars().take_while(char::is_ascii_hexdigit).collect();
+        assert_eq!(digits.len(), 8, "{info}");
+        digits
+    };
+    let map = checksum(&["a:1=0-99", "b:2=100-16383"], "a:1");
+    assert_eq!(checksum(&["a:1=0-99", "b:2=100-16383"], "b:2"), map, "the same on both servers");
+    assert_eq!(checksum(&["b:2=200-16383,100-199", "a:1=0-9,10-99"], "a:1"), map, "in another order");
+    for other in [["a:1=0-100", "b:2=101-16383"], ["a:1=100-16383", "b:2=0-99"], ["a:1=0-99", "b:3=100-16383"]] {
+        assert_ne!(checksum(&other, "a:1"), map, "{other:?}");
+    }
+}
+
 /// Requests that name no key where one could stand are nobody else's.
 #[test]
 fn requests_without_keys_are_answered_by_every_server() {

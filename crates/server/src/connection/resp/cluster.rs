@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use stratakv_base::checksum::crc32c;
 use stratakv_protocol::resp::{Version, encode};
 
 use super::data::key_places;
@@ -107,6 +108,8 @@ struct ClusterView<'a> {
     nodes: Vec<NodeView<'a>>,
     ranges: Cow<'a, [SlotRange]>,
     own: usize,
+    /// Options say which server has which slots.
+    is_static: bool,
 }
 
 impl<'a> ClusterView<'a> {
@@ -120,6 +123,7 @@ impl<'a> ClusterView<'a> {
             nodes: slots.nodes().iter().map(view).collect(),
             ranges: Cow::Borrowed(slots.ranges()),
             own: slots.own(),
+            is_static: true,
         }
     }
 
@@ -129,7 +133,7 @@ impl<'a> ClusterView<'a> {
         let host = address.map_or_else(String::new, |address| address.ip().to_canonical().to_string());
         let (id, port) = (Cow::Borrowed(context.resp.node_id()), address.map_or(0, |address| address.port()));
         let ranges = Cow::Owned(vec![SlotRange { first: 0, last: SLOTS - 1, node: 0 }]);
-        ClusterView { nodes: vec![NodeView { id, host: Cow::Owned(host), port }], ranges, own: 0 }
+        ClusterView { nodes: vec![NodeView { id, host: Cow::Owned(host), port }], ranges, own: 0, is_static: false }
     }
 
     fn own_id(&self) -> &str {
@@ -186,6 +190,16 @@ impl<'a> ClusterView<'a> {
         }
     }
 
+    /// Of which server has which slots. It is the same on two servers if their options say the
+    /// same of all slots, in whatever order.
+    fn checksum(&self) -> u32 {
+        self.ranges.iter().fold(0, |checksum, range| {
+            let (host, port) = self.nodes.get(range.node).map_or(("", 0), |node| (&node.host[..], node.port));
+            let text = format!("{}-{} {port} {host}\n", range.first, range.last);
+            crc32c(checksum, text.as_bytes())
+        })
+    }
+
     fn info(&self) -> String {
         let (slots, nodes) = (SLOTS.to_string(), self.nodes.len().to_string());
         let figures = [
@@ -199,7 +213,12 @@ impl<'a> ClusterView<'a> {
             ("cluster_current_epoch", &nodes),
             ("cluster_my_epoch", &(self.own + 1).to_string()),
         ];
-        figures.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
+        let mut info: String = figures.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect();
+        // No field of Redis: operators compare it.
+        if self.is_static {
+            info.push_str(&format!("cluster_map_checksum:{:08x}\r\n", self.checksum()));
+        }
+        info
     }
 }
 
