@@ -37,16 +37,7 @@ impl Record {
             return Record::new(record);
         };
         let value = record.to_bytes();
-        let value_len = value.len();
-        let value = room.write_copy_of_slice(&value).as_ptr();
-        Record {
-            value,
-            value_len,
-            version: record.version,
-            expiry_ms: record.expiry.0,
-            flags: record.flags,
-            owner: None,
-        }
+        Record { value: room.write_copy_of_slice(&value).as_ptr(), ..Record::borrowed(&value, record) }
     }
 
     /// One whose value belongs to somebody else.

@@ -10,7 +10,7 @@ use stratakv_structures::tree::{NodeName, Nodes, PACKED_BYTES_MAX, ReadNodes, Tr
 use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::arguments::RequestRefusal;
-use super::records::{Call, Records, StoredRecord, refused_by_damage, structure_too_long};
+use super::records::{Call, Records, StoredRecord, refused_by_damage, structure_too_long, unreadable};
 use super::session::mixed;
 
 /// A tree whose elements have fewer bytes is packed.
@@ -85,11 +85,6 @@ impl ReadNodes for KeyNodesRead<'_> {
     }
 }
 
-fn refused_by_newer(value: &Bytes) -> RequestRefusal {
-    stratakv_structures::len(value)
-        .map_or_else(refused_by_damage, |_| Cow::Borrowed("ERR the structure cannot be read"))
-}
-
 /// The tree whose root a record is; `None`: it is packed.
 ///
 /// # Errors
@@ -98,7 +93,7 @@ pub(crate) fn tree_of(record: &StoredRecord) -> Result<Option<TreeRoot>, Request
     match is_tree(&record.value) {
         true => TreeRoot::parse(&record.value).map(Some).map_err(refused_by_damage),
         // It may have nodes, which this program does not find.
-        false if record.kind() == Kind::Newer => Err(refused_by_newer(&record.value)),
+        false if record.kind() == Kind::Newer => Err(unreadable(&record.value)),
         false => Ok(None),
     }
 }

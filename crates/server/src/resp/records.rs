@@ -144,16 +144,16 @@ pub(crate) fn string(records: &dyn Records, key: &[u8]) -> Result<Option<StoredR
 pub(crate) fn check_kind(flags: u32, value: &[u8], kind: Kind) -> Result<(), RequestRefusal> {
     match kind_of(flags, value) {
         found if found == kind => Ok(()),
-        Kind::Damaged | Kind::Newer => Err(damaged(stratakv_structures::len(value).err())),
+        Kind::Damaged | Kind::Newer => Err(unreadable(value)),
         _ => Err(Cow::Borrowed(WRONG_TYPE)),
     }
 }
 
-/// A structure that cannot be read.
-fn damaged(why: Option<Damaged>) -> RequestRefusal {
-    match why {
-        Some(why) => refused_by_damage(why),
-        None => Cow::Borrowed("ERR the structure is damaged: DEL removes it"),
+/// A structure that cannot be read: it is damaged, or a newer program's.
+pub(super) fn unreadable(value: &[u8]) -> RequestRefusal {
+    match stratakv_structures::len(value) {
+        Err(why) => refused_by_damage(why),
+        Ok(_) => Cow::Borrowed("ERR the structure is damaged: DEL removes it"),
     }
 }
 

@@ -124,8 +124,7 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
 
     private ArrayDeque<Entry> fetch(Handle.Use use) {
         try (Scratch scratch = Scratch.take()) {
-            int status = Calls.stratakv_scan_page(
-                    use.address(), scratch.room(), Scratch.ROOM, scratch.len(), scratch.count(), scratch.message());
+            int status = fetchPage(use, scratch, Scratch.ROOM);
             if (status == Outcome.OK && scratch.takeCount() > 0) {
                 ArrayDeque<Entry> entries = Page.entries(scratch, scratch.takeCount());
                 keepThrown(use, scratch);
@@ -135,12 +134,16 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
         }
     }
 
+    private static int fetchPage(Handle.Use use, Scratch scratch, int roomLen) {
+        return Calls.stratakv_scan_page(
+                use.address(), scratch.room(), roomLen, scratch.len(), scratch.count(), scratch.message());
+    }
+
     /** An order has thrown at the record behind a page: that is told behind it, and the record's own failure is not. */
     private void keepThrown(Handle.Use use, Scratch scratch) {
         failure = Callbacks.takeThrown();
         if (failure != null) {
-            int status = Calls.stratakv_scan_page(
-                    use.address(), scratch.room(), 0, scratch.len(), scratch.count(), scratch.message());
+            int status = fetchPage(use, scratch, 0);
             if (scratch.takeMessage()[0] != 0) {
                 Outcome.takeText(scratch.takeMessage()[0]);
             }

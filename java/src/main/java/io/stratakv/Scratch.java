@@ -74,10 +74,6 @@ final class Scratch implements AutoCloseable {
         return words;
     }
 
-    int takeLen() {
-        return Math.toIntExact(bytes.getLong(LEN));
-    }
-
     /** What a call has left where a length would be. */
     long takeAddress() {
         return bytes.getLong(LEN);
