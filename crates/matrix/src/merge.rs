@@ -1,5 +1,6 @@
 //! Many cursors as one, and what of it a reader sees.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use stratakv_base::{Key, Wall};
@@ -9,12 +10,31 @@ use crate::entry::{Body, Meta};
 use crate::ranges::RangeDeletes;
 use crate::walk::Walk;
 
-/// The versions of several cursors in one order. A step costs O(log cursors) comparisons of keys.
+/// The versions of several cursors in one order. A step costs O(log cursors) comparisons of keys,
+/// most of them of what the heap has of each.
 pub struct Merge<'a> {
     cursors: Vec<Box<dyn Cursor + 'a>>,
     /// A binary heap of the cursors that are not at their end: the next one is the first.
-    heap: Vec<usize>,
+    heap: Vec<Contender>,
     reverse: bool,
+}
+
+/// A cursor that is not at its end, and how its key begins.
+#[derive(Clone, Copy)]
+struct Contender {
+    cursor: usize,
+    beginning: u128,
+}
+
+/// The first 16 bytes of a key, zeros behind its end, as a number. Keys are in the order of these,
+/// as far as these differ.
+fn beginning(key: &[u8]) -> u128 {
+    if let Some(first) = key.first_chunk() {
+        return u128::from_be_bytes(*first);
+    }
+    let mut bytes = [0; 16];
+    bytes[..key.len()].copy_from_slice(key);
+    u128::from_be_bytes(bytes)
 }
 
 impl<'a> Merge<'a> {
@@ -24,12 +44,15 @@ impl<'a> Merge<'a> {
     }
 
     /// Whether the cursor `a` comes before `b`.
-    fn is_before(&self, a: usize, b: usize) -> bool {
-        let place = |cursor: usize| {
-            let cursor = self.cursors.get(cursor)?;
-            Some((cursor.key()?, std::cmp::Reverse(cursor.meta()?.version)))
-        };
-        if self.reverse { place(a) > place(b) } else { place(a) < place(b) }
+    fn is_before(&self, a: Contender, b: Contender) -> bool {
+        let order = a.beginning.cmp(&b.beginning).then_with(|| self.order_of_keys(a.cursor, b.cursor));
+        if self.reverse { order.is_gt() } else { order.is_lt() }
+    }
+
+    fn order_of_keys(&self, a: usize, b: usize) -> Ordering {
+        let (Some(a), Some(b)) = (self.cursors.get(a), self.cursors.get(b)) else { return Ordering::Equal };
+        let newer_first = || b.meta().map(|meta| meta.version).cmp(&a.meta().map(|meta| meta.version));
+        a.key().cmp(&b.key()).then_with(newer_first)
     }
 
     /// More cursors, which were sought as these were.
@@ -40,7 +63,10 @@ impl<'a> Merge<'a> {
 
     fn gather(&mut self, reverse: bool) {
         self.reverse = reverse;
-        self.heap = (0..self.cursors.len()).filter(|cursor| self.cursors[*cursor].key().is_some()).collect();
+        let contender = |(cursor, place): (usize, &Box<dyn Cursor + 'a>)| {
+            Some(Contender { cursor, beginning: beginning(place.key()?) })
+        };
+        self.heap = self.cursors.iter().enumerate().filter_map(contender).collect();
         for at in (0..self.heap.len() / 2).rev() {
             self.sink(at);
         }
@@ -63,26 +89,23 @@ impl<'a> Merge<'a> {
     }
 
     fn head(&self) -> Option<&(dyn Cursor + 'a)> {
-        self.heap.first().and_then(|first| self.cursors.get(*first)).map(AsRef::as_ref)
+        self.heap.first().and_then(|first| self.cursors.get(first.cursor)).map(AsRef::as_ref)
     }
 
-    /// The first one moved: to its end, or to a later place.
-    fn choose_least(&mut self) {
-        if self.head().is_some_and(|head| head.key().is_none()) {
-            self.heap.swap_remove(0);
-        }
-        self.sink(0);
-    }
-
+    /// Moves the first one: to its end, or to a later place.
     fn step(&mut self) -> Result<(), Stop> {
-        let Some(first) = self.heap.first().copied() else { return Ok(()) };
-        let cursor = &mut self.cursors[first];
+        let Some(first) = self.heap.first_mut() else { return Ok(()) };
+        let cursor = &mut self.cursors[first.cursor];
         if self.reverse {
             cursor.prev()?
         } else {
             cursor.next()?
         }
-        self.choose_least();
+        match cursor.key() {
+            Some(key) => first.beginning = beginning(key),
+            None => _ = self.heap.swap_remove(0),
+        }
+        self.sink(0);
         Ok(())
     }
 }

@@ -60,6 +60,7 @@ use crate::cursor::Stop;
 use crate::entry::Meta;
 use crate::ranges::RangeDelete;
 use crate::space::DENSE_SHARE;
+use crate::table::key_hash;
 
 /// Memtables that may wait to be made rows.
 const IMMUTABLES_MAX: usize = 2;
@@ -533,7 +534,7 @@ impl<P: Pmem> Container<P> {
         self.find(key, at, true)
     }
 
-    /// As [`Container::get`], with each row searched in full: to measure what hints save.
+    /// As [`Container::get`], with each row searched in full: to measure what filters and hints save.
     ///
     /// # Errors
     /// As [`Container::get`].
@@ -547,10 +548,14 @@ impl<P: Pmem> Container<P> {
                 return Ok(Some(FoundVersion { meta: head.meta(), head }));
             }
         }
-        let mut window = None;
+        let (mut window, hash) = (None, key_hash(key));
         for (ordinal, row) in self.rows.iter().enumerate().rev() {
             if self.is_compactor(ordinal) && self.directory.rotation.is_down(key) {
                 return Ok(None);
+            }
+            if by_hints && !row.may_have(hash) {
+                window = None;
+                continue;
             }
             let view = self.view(row);
             let (element, found) = view.find(key, window)?;

@@ -47,10 +47,19 @@ fn bits(hash: u64) -> impl Iterator<Item = (usize, u8)> {
 
 pub(super) fn insert(filter: &mut [Page], hash: u64) {
     let (page, line) = place(hash, filter.len() as u32);
-    let lines = filter[page as usize].as_chunks_mut::<LINE_BYTES>().0;
-    for (byte, mask) in bits(hash) {
-        lines[line][byte] |= mask;
-    }
+    line_insert(&mut filter[page as usize].as_chunks_mut().0[line], hash);
+}
+
+/// The line that `hash` falls to takes it.
+#[inline]
+pub fn line_insert(line: &mut [u8; LINE_BYTES], hash: u64) {
+    bits(hash).for_each(|(byte, mask)| line[byte] |= mask);
+}
+
+/// Whether the line that `hash` falls to allows it.
+#[inline]
+pub fn line_allows(line: &[u8; LINE_BYTES], hash: u64) -> bool {
+    bits(hash).all(|(byte, mask)| line.get(byte).is_none_or(|byte| byte & mask != 0))
 }
 
 /// Whether `page`, the one that knows about `hash`, allows it. A page of another length allows
@@ -58,7 +67,7 @@ pub(super) fn insert(filter: &mut [Page], hash: u64) {
 #[inline]
 pub(super) fn allows(page: &[u8], hash: u64, pages: u32) -> bool {
     let line = page.as_chunks::<LINE_BYTES>().0.get(place(hash, pages).1);
-    line.is_none_or(|line| bits(hash).all(|(byte, mask)| line.get(byte).is_none_or(|byte| byte & mask != 0)))
+    line.is_none_or(|line| line_allows(line, hash))
 }
 
 #[cfg(test)]

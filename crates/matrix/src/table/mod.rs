@@ -28,7 +28,7 @@ pub mod values;
 
 pub use builder::{Builder, Refused};
 pub use cursor::TableCursor;
-pub use filter::key_hash;
+pub use filter::{key_hash, line_allows, line_insert};
 pub use page::{Page, verify};
 pub use read::{Hit, bytes_between, entries_of_block, find, get, may_contain};
 

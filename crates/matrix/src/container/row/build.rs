@@ -12,6 +12,7 @@ use super::super::medium::{Medium, ROW, UNIT_HEADER_BYTES, UnitHeader};
 use super::super::memtable::Memtable;
 use super::super::record::Head;
 use super::super::units::{Owner, Units};
+use super::filter::KeyHashes;
 use super::search::prefix_of;
 use super::{DELETE_BIT, HEADER_BYTES, Row, View};
 
@@ -35,6 +36,7 @@ pub(in super::super) struct Build {
     prefixes: Vec<u8>,
     places: Vec<u8>,
     hints: Vec<u8>,
+    hashes: KeyHashes,
     /// Where the last key is in the next older row.
     hint: u32,
     /// The metadata, once all data is there, and how much of it is stored.
@@ -70,6 +72,7 @@ impl Build {
             prefixes: Vec::new(),
             places: Vec::new(),
             hints: Vec::new(),
+            hashes: KeyHashes::default(),
             hint: 0,
             metadata: None,
             stored: 0,
@@ -136,6 +139,7 @@ impl Build {
             let view = View::silent(source.medium, older, source.rotation);
             self.hint = view.gallop(key, self.hint).unwrap_or(self.hint);
         }
+        self.hashes.note(key);
         let mut bytes = 0;
         // The newest one first.
         for (at, head) in source.memtable.needed(source.medium, units, newest)?.iter().enumerate() {
@@ -209,6 +213,7 @@ impl Build {
         let header = self.header(medium, &metadata);
         self.row.header_crc = super::super::medium::u32_at(&header, 44);
         medium.store_past_cache(medium.layout.unit_start(self.row.units[0]) + UNIT_HEADER_BYTES, &header)?;
+        self.row.filter = std::mem::take(&mut self.hashes).filter();
         self.metadata = Some(metadata);
         Ok(())
     }

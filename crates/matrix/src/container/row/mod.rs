@@ -2,12 +2,14 @@
 
 mod build;
 mod cursor;
+mod filter;
 mod open;
 mod search;
 
 pub(super) use build::{Build, Source};
 pub use cursor::RowCursor;
 pub(super) use search::{Tally, View};
+use filter::RowFilter;
 
 use stratakv_base::Corruption;
 use stratakv_pmem::Pmem;
@@ -52,6 +54,8 @@ pub(super) struct Row {
     /// The first element of each unit of data.
     pub(super) firsts: Vec<u32>,
     pub(super) down: Down,
+    /// Rows that were there when the region was opened have none.
+    filter: RowFilter,
 }
 
 impl Row {
@@ -59,8 +63,10 @@ impl Row {
     /// further units.
     pub(super) fn metadata_at<P: Pmem>(&self, medium: &Medium<P>, at: u64) -> u64 {
         let (at, capacity) = (at + HEADER_BYTES, medium.layout.capacity());
-        let unit = self.units.get((at / capacity) as usize).copied().unwrap_or(u32::MAX);
-        medium.layout.unit_start(unit) + UNIT_HEADER_BYTES + at % capacity
+        // Most rows have all of it in their first unit.
+        let (ordinal, at) = if at < capacity { (0, at) } else { (at / capacity, at % capacity) };
+        let unit = self.units.get(ordinal as usize).copied().unwrap_or(u32::MAX);
+        medium.layout.unit_start(unit) + UNIT_HEADER_BYTES + at
     }
 
     /// Bytes before the prefixes: the list of units, to a multiple of 8.
@@ -99,6 +105,11 @@ impl Row {
     pub(super) fn elements_of(&self, data_unit: usize) -> std::ops::Range<u32> {
         let first = self.firsts.get(data_unit).copied().unwrap_or(self.elements);
         first..self.firsts.get(data_unit + 1).copied().unwrap_or(self.elements)
+    }
+
+    /// Whether a key with this hash ([`crate::table::key_hash`]) may be in it.
+    pub(super) fn may_have(&self, hash: u64) -> bool {
+        self.filter.allows(hash)
     }
 
     pub(super) fn is_down(&self, element: u32) -> bool {
@@ -156,7 +167,7 @@ impl Row {
 
     /// DRAM it takes.
     pub(super) fn footprint_bytes(&self) -> u64 {
-        let lists = 4 * (self.units.capacity() + self.firsts.capacity());
+        let lists = 4 * (self.units.capacity() + self.firsts.capacity()) + self.filter.footprint_bytes();
         let keys = self.prefix.capacity() + self.first_key.capacity() + self.last_key.capacity();
         (size_of::<Row>() + lists + keys) as u64
     }

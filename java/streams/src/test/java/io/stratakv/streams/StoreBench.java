@@ -41,7 +41,7 @@ class StoreBench {
     private static final int OPERATIONS = Math.min(RECORDS, 300_000);
     private static final int COMMIT_EVERY = 10_000;
     private static final int VALUE_BYTES = 100;
-    private static final int SCANS = 5_000;
+    private static final int SCANS = Integer.getInteger("streams.scans", 20_000);
     private static final int SCANNED = 100;
     private static final int TASKS = 48;
     private static final int TASK_RECORDS = 10_000;
