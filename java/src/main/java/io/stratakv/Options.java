@@ -1,10 +1,12 @@
 package io.stratakv;
 
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Objects;
+import java.util.stream.Collectors;
 
 /**
  * How to open a store. What is not set is fitted to the machine, or as the store was made.
@@ -22,7 +24,12 @@ public final class Options {
         orders = List.copyOf(builder.orders);
     }
 
-    private record Setting(String name, byte[] value) {}
+    private record Setting(String name, byte[] value) {
+        @Override
+        public String toString() {
+            return name + "=" + new String(value, 0, value.length - 1, StandardCharsets.UTF_8);
+        }
+    }
 
     private record Named(String name, Order order) {}
 
@@ -42,6 +49,16 @@ public final class Options {
      */
     public static Builder builder() {
         return new Builder();
+    }
+
+    /**
+     * What is set, as a log shows it: {@code engine=hash, region_bytes=1073741824}.
+     *
+     * @return the names of the C interface, each with its value, in the order of the calls
+     */
+    @Override
+    public String toString() {
+        return settings.stream().map(Setting::toString).collect(Collectors.joining(", "));
     }
 
     /** These options in native memory, and what they call: that must be kept for as long as a store that was opened with them. */

@@ -73,9 +73,13 @@ record StoreSettings(
                 .build();
     }
 
-    /** Of a store that is there: what can change. */
+    /** Of a store that is there: what can change. A store does not keep its durability. */
     Options optionsOfExisting() {
-        return Options.builder().create(false).memoryBytes(memoryBytes - regionBytes()).build();
+        return Options.builder()
+                .create(false)
+                .durability(durability)
+                .memoryBytes(memoryBytes - regionBytes())
+                .build();
     }
 
     private static Durability durability(Map<String, Object> configuration) {
