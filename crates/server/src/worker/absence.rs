@@ -46,7 +46,8 @@ impl Worker {
             return;
         }
         self.shared.look_for_absence();
-        if self.shared.absence.is_by_clients() {
+        // While it leaves, all that it has is of before.
+        if self.shared.absence.is_by_clients() && self.times.presence.is_serving() {
             self.look_for_lost_clients(events);
         }
         let noticed = self.shared.absence.noticed();
