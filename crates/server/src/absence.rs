@@ -321,11 +321,11 @@ mod tests {
     fn a_process_that_stands_still_again_begins_again() {
         let cold = watch(Rejoin::Cold, false);
         assert!(cold.beat_at(15_000));
-        [1, 1].map(|seen| cold.arrive(seen));
+        (0..2).for_each(|_| cold.arrive(1));
         assert!(cold.beat_at(20_000));
         assert_eq!(cold.to_empty(), None);
         assert!(!cold.end(1) && cold.is_away(), "what came since is not looked at");
-        [2, 2].map(|seen| cold.arrive(seen));
+        (0..2).for_each(|_| cold.arrive(2));
         assert!(cold.end(2) && !cold.is_away());
     }
 
@@ -335,7 +335,7 @@ mod tests {
         assert!(cold.lose_client(0), "the first one");
         assert!(!cold.lose_client(0), "of a thread that has not heard of it");
         assert_eq!(cold.noticed(), 1);
-        [1, 1].map(|seen| cold.arrive(seen));
+        (0..2).for_each(|_| cold.arrive(1));
         assert_eq!(cold.to_empty(), Some((1, AbsenceCause::Unreachable)));
         assert!(cold.end(1) && !cold.lose_client(0), "it was there before");
         assert!(cold.lose_client(1), "another cut");
