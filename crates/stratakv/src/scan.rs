@@ -24,6 +24,9 @@ use crate::routing::Inner;
 const ITEMS_MIN: u32 = 16;
 /// Most keys of a round.
 const ITEMS_MAX: u32 = 512;
+/// Rounds that the calling thread reads itself where there is one shard: nothing is read ahead of
+/// them, and to have another thread read them takes longer than most do.
+const ROUNDS_READ_AT_ONCE: u64 = 2;
 /// Bytes of keys and values that a round asks for at once. Values larger than a shard's share of it
 /// come one at a time.
 const ROUND_BYTES: u32 = 4 << 20;
@@ -264,7 +267,8 @@ impl Scan {
         let inner = self.collection.inner();
         if inner.shards() == 1 && !std::mem::take(&mut self.is_record_by_record) {
             let wanted = !self.ended && !inner.is_page_expired(&self.request);
-            return Ok(wanted.then(|| Round::of_one_shard(inner, &self.request)));
+            let is_short = self.rounds < ROUNDS_READ_AT_ONCE;
+            return Ok(wanted.then(|| Round::of_one_shard(inner, &self.request, is_short)));
         }
         let keys = self.next_keys()?;
         if keys.is_empty() {
@@ -427,14 +431,28 @@ impl Round {
     }
 
     /// Of a store with one shard, which needs no keys to merge: the records are asked for at once.
-    fn of_one_shard(inner: &Inner, request: &PageRequest) -> Round {
+    /// `at_once`: by this thread, which waits for it anyway.
+    fn of_one_shard(inner: &Inner, request: &PageRequest, at_once: bool) -> Round {
         let mut round = Round::empty(request.reverse);
         let request = PageRequest { keys_only: false, ..request.clone() };
         let share = Share { shard: 0, keys: Vec::new(), request };
         round.parts.push(ShardRound { share, is_done: false, items: VecDeque::new() });
         round.end = Some(End::Failed);
-        round.ask(inner);
+        if at_once {
+            round.read(inner);
+        } else {
+            round.ask(inner);
+        }
         round
+    }
+
+    /// What [`Round::ask`] and [`Round::arrive`] do, of one shard and without handing it over.
+    fn read(&mut self, inner: &Inner) {
+        while let Some(request) = self.parts.first().filter(|part| !part.is_done).map(|part| part.share.request.clone())
+        {
+            let reply = inner.runtime.execute(0, Operation::Page(request.into()));
+            self.take_of_one_shard(reply);
+        }
     }
 
     /// Records that have come and are not taken.

@@ -8,6 +8,7 @@ import io.stratakv.Snapshot;
 import io.stratakv.StrataKvException;
 import io.stratakv.WriteBatch;
 import java.io.File;
+import java.util.AbstractMap.SimpleImmutableEntry;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
@@ -48,6 +49,9 @@ final class TaskState implements StateView, AutoCloseable {
     private final StateView committed = new CommittedRecords();
 
     private volatile WriteBuffer buffer = new WriteBuffer();
+    /** What is restored and not written, and its bytes: in the order of the changelog. */
+    private List<Map.Entry<byte[], byte[]>> loaded = new ArrayList<>();
+    private long loadedBytes;
     /** The committed records, while others were written before their commit; under `commits`. */
     private SharedSnapshot lastCommit;
     /** The thread that processes: who opened the state, or wrote last. */
@@ -206,6 +210,7 @@ final class TaskState implements StateView, AutoCloseable {
                 throw error;
             }
         } finally {
+            forgetLoaded();
             isRestoring = false;
             updater = before;
         }
@@ -217,6 +222,12 @@ final class TaskState implements StateView, AutoCloseable {
     private void forgetBuffer() {
         shared.bufferedBytes().addAndGet(-buffer.bytes());
         buffer = new WriteBuffer();
+        forgetLoaded();
+    }
+
+    private void forgetLoaded() {
+        loaded = new ArrayList<>();
+        loadedBytes = 0;
     }
 
     /** Does the work of a commit, which the state updater's thread may do too. */
@@ -298,6 +309,26 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     @Override
+    public void load(byte[] key, byte[] value) {
+        if (!isRestoring || !buffer.isEmpty()) {
+            write(key, value);
+        } else if (met == null) {
+            loaded.add(new SimpleImmutableEntry<>(key, value));
+            loadedBytes += key.length + (value == null ? 0 : value.length);
+            if (loadedBytes >= shared.settings().batchBytesMax()) {
+                writeLoaded();
+            }
+        }
+    }
+
+    /** Writes what was loaded: a batch takes the later change of a key, so it needs no order. */
+    void writeLoaded() {
+        if (!loaded.isEmpty()) {
+            writeBatch(false, false, batch -> batch.putAll(collection, loaded), this::forgetLoaded);
+        }
+    }
+
+    @Override
     public void drop(byte[] key) {
         write(key, null);
     }
@@ -353,39 +384,49 @@ final class TaskState implements StateView, AutoCloseable {
         void addTo(WriteBatch batch);
     }
 
-    /**
-     * Writes the buffer. If that `isHidden`, committed reads go on without what is written. If it is
-     * no commit, and the store was given up, a restore goes on without its records to the commit.
-     */
+    /** Writes the buffer. If that `isHidden`, committed reads go on without what is written. */
     private void writeBuffer(boolean isHidden, boolean isCommit, Addition facts) {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
-        try (WriteBatch batch = new WriteBatch()) {
+        Addition all = batch -> {
             batch.putAll(collection, buffer::changes);
             facts.addTo(batch);
+        };
+        if (writeBatch(isHidden, isCommit, all, () -> buffer = new WriteBuffer())) {
+            shared.bufferedBytes().addAndGet(-bytes);
+            counts.committed(bytes, System.nanoTime() - begun);
+        }
+    }
+
+    /**
+     * Writes a batch; readers see it when `written` has run. If it is no commit, and the store was
+     * given up, a restore goes on without its records to the commit: false.
+     */
+    private boolean writeBatch(boolean isHidden, boolean isCommit, Addition changes, Runnable written) {
+        try (WriteBatch batch = new WriteBatch()) {
+            changes.addTo(batch);
             commits.writeLock().lock();
             try {
                 if (isHidden && lastCommit == null) {
                     lastCommit = new SharedSnapshot(shared.store().snapshot());
                 }
                 shared.store().write(batch);
-                buffer = new WriteBuffer();
+                written.run();
                 if (!isHidden) {
                     forgetLastCommit();
                 }
             } finally {
                 commits.writeLock().unlock();
             }
+            return true;
         } catch (StrataKvException error) {
             RuntimeException failed = failed("cannot commit", error);
             if (!isCommit && isRestoring && shared.isGivenUp()) {
                 forgetBuffer();
-                return;
+                return false;
             }
             throw failed;
         }
-        shared.bufferedBytes().addAndGet(-bytes);
-        counts.committed(bytes, System.nanoTime() - begun);
     }
 
     private void forgetLastCommit() {
@@ -566,6 +607,11 @@ final class TaskState implements StateView, AutoCloseable {
 
         @Override
         public void restore(byte[] key, byte[] value) {
+            throw refused();
+        }
+
+        @Override
+        public void load(byte[] key, byte[] value) {
             throw refused();
         }
 

@@ -19,6 +19,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -33,6 +34,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
@@ -304,6 +306,33 @@ class KeyValueStoreTest {
                 Harness.changelogRecord(value("k"), value("new"), 200)));
         assertEquals("old", text(versions.get(bytes("k"), 150)).substring(8));
         versions.close();
+    }
+
+    /** They are written at once, in the changelog's order, and need no commit to be seen. */
+    @Test
+    void ofWhatIsRestoredAtOnceTheLastChangeOfAKeyCounts() {
+        KeyValueStore<Bytes, byte[]> store = StrataKvStores.keyValue("restored").get();
+        RecordBatchingStateRestoreCallback callback =
+                Harness.openToRestore(store, folder, Harness.configuration(false));
+        List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+        for (int round = 0; round < 3; round++) {
+            for (int i = 0; i < 20_000; i++) {
+                boolean isDeleted = round == 2 && i % 5 == 0;
+                records.add(Harness.changelogRecord(value("k" + i), isDeleted ? null : value("v" + round), round));
+            }
+        }
+        callback.restoreBatch(records);
+        assertEquals(0, store.approximateNumUncommittedBytes(), "nothing is kept on the heap");
+        for (int i = 0; i < 20_000; i++) {
+            assertEquals(i % 5 == 0 ? null : "v2", text(store.get(bytes("k" + i))), "k" + i);
+        }
+        store.commit(Map.of(CHANGELOG, 60_000L));
+        store.close();
+        store = StrataKvStores.keyValue("restored").get();
+        Harness.openToRestore(store, folder, Harness.configuration(false));
+        assertEquals(60_000L, store.committedOffset(CHANGELOG));
+        assertEquals(16_000, listed(store.all()).size());
+        store.close();
     }
 
     private void restore(StateStore store, List<ConsumerRecord<byte[], byte[]>> records) {
