@@ -8,8 +8,8 @@ mod search;
 
 pub(super) use build::{Build, Source};
 pub use cursor::RowCursor;
-pub(super) use search::{Tally, View};
 use filter::RowFilter;
+pub(super) use search::{Tally, View};
 
 use stratakv_base::Corruption;
 use stratakv_pmem::Pmem;
