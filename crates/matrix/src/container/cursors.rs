@@ -98,8 +98,8 @@ impl<P: Pmem> Container<P> {
                 if end.map_or(Ok(false), |end| self.view(row).is_beyond(element, end, reverse))? {
                     continue;
                 }
-                // Its record is loaded when all rows were searched: until then it is on its way from
-                // memory.
+                // Its record is loaded when all rows were searched: until then it is on its way
+                // from memory.
                 self.medium.pmem.prefetch(row.place(&self.medium, element)?, RECORD_BYTES);
             }
             rows.push((row, found));

@@ -534,7 +534,8 @@ impl<P: Pmem> Container<P> {
         self.find(key, at, true)
     }
 
-    /// As [`Container::get`], with each row searched in full: to measure what filters and hints save.
+    /// As [`Container::get`], with each row searched in full: to measure what filters and hints
+    /// save.
     ///
     /// # Errors
     /// As [`Container::get`].
