@@ -325,6 +325,17 @@ impl Scan {
         if self.keys_only { self.keys.len() } else { self.round.as_ref().map_or(0, Round::ready) }
     }
 
+    /// Whether it is known that nothing follows: [`Scan::next`] would give `None`.
+    pub fn is_over(&self) -> bool {
+        let has_records = |round: &Round| round.parts.iter().any(|part| !part.is_done || !part.items.is_empty());
+        self.ended
+            && self.refused.is_none()
+            && self.keys.is_empty()
+            && self.ahead.is_none()
+            && !self.is_record_by_record
+            && !self.round.as_ref().is_some_and(has_records)
+    }
+
     fn next_key(&mut self) -> Option<Result<Key, Error>> {
         if self.keys.is_empty() {
             match self.next_keys() {
