@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "LMDB maps a file that others could change")]
 
 use std::io::Write;
+use std::ops::Bound;
 use std::path::Path;
 
 use heed::types::Bytes;
@@ -45,7 +46,9 @@ fn read_from<W: Write>(
     let found = env.open_database::<Bytes, Bytes>(&transaction, database).map_err(wrong)?;
     let found = found.ok_or_else(|| format!("{} has no database `{}`", path.display(), database.unwrap_or("")))?;
     let mut before: Option<&[u8]> = None;
-    for record in found.iter(&transaction).map_err(wrong)? {
+    let from = lines.begun_behind().map(<[u8]>::to_vec);
+    let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+    for record in found.range(&transaction, &(from, Bound::Unbounded)).map_err(wrong)? {
         let (key, value) = record.map_err(wrong)?;
         if database.is_none() && is_named(env, &transaction, key, value) {
             let name = String::from_utf8_lossy(key);

@@ -38,6 +38,7 @@ unsafe extern "C" {
     fn rocksdb_create_iterator_cf(db: Pointer, options: Pointer, family: Pointer) -> Pointer;
     fn rocksdb_iter_destroy(iterator: Pointer);
     fn rocksdb_iter_seek_to_first(iterator: Pointer);
+    fn rocksdb_iter_seek(iterator: Pointer, key: *const u8, key_bytes: usize);
     fn rocksdb_iter_valid(iterator: Pointer) -> u8;
     fn rocksdb_iter_key(iterator: Pointer, len: *mut usize) -> *const u8;
     fn rocksdb_iter_value(iterator: Pointer, len: *mut usize) -> *const u8;
@@ -152,7 +153,10 @@ pub fn read<W: Write>(path: &Path, family: &str, lines: &mut Lines<W>) -> Result
     unsafe {
         let options = rocksdb_readoptions_create();
         let iterator = rocksdb_create_iterator_cf(opened.db, options, opened.family());
-        rocksdb_iter_seek_to_first(iterator);
+        match lines.begun_behind() {
+            None => rocksdb_iter_seek_to_first(iterator),
+            Some(key) => rocksdb_iter_seek(iterator, key.as_ptr(), key.len()),
+        }
         let written = each(iterator, lines);
         let mut error = ptr::null_mut();
         rocksdb_iter_get_error(iterator, &raw mut error);
