@@ -106,6 +106,12 @@ mod tests {
         assert!(text.lines().count() == 3 && text.contains("\"k\"") && text.contains("\"long\""), "{text}");
         assert!(report.contains("3 records") && report.contains("--database other"), "{report}");
         assert_eq!(exported(Some("other")).0, "{\"key\":\"o\",\"value\":\"1\"}\n");
+        for (key, rest) in [("a", 3), ("k", 2), ("long", 1), ("zero\0", 0)] {
+            let mut lines = Lines::new(Vec::new());
+            lines.begin_behind(key.into()).unwrap();
+            read(&folder, None, &mut lines).unwrap();
+            assert!(lines.report().contains(&format!("{rest} records")), "{key}: {}", lines.report());
+        }
         let why = read(&folder, Some("absent"), &mut Lines::new(Vec::new())).unwrap_err();
         assert!(why.contains("no database `absent`"), "{why}");
         std::fs::remove_dir_all(&folder).unwrap();

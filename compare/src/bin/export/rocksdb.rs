@@ -262,6 +262,12 @@ mod tests {
         assert_eq!(text, "{\"key\":\"a\",\"value\":\"1\"}\n{\"key_base64\":\"/wA=\",\"value\":\"\"}\n");
         assert!(report.contains("--column-family users") && report.contains("1: a store has no empty key"), "{report}");
         assert_eq!(exported("users").0, "{\"key\":\"u\",\"value\":\"2\"}\n");
+        for (key, rest) in [("", 2), ("a", 1), ("b", 1), ("~", 1)] {
+            let mut lines = Lines::new(Vec::new());
+            lines.begin_behind(key.into()).unwrap();
+            read(&folder, "default", &mut lines).unwrap();
+            assert!(lines.report().contains(&format!("{rest} records")), "{key}: {}", lines.report());
+        }
         let why = read(&folder, "absent", &mut Lines::new(Vec::new())).unwrap_err();
         assert!(why.contains("default, users"), "{why}");
         let why = read(&folder.join("absent"), "default", &mut Lines::new(Vec::new())).unwrap_err();
