@@ -136,21 +136,28 @@ fn measure(root: &Path, library: &Path, bench: &Bench) -> Result<(), String> {
         let removed = std::fs::remove_dir_all(&folder);
         removed.map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
     }
-    let mut options = vec![
+    let options = vec![
         "-Dstreams.groups=bench".to_owned(),
         format!("-Dstreams.restore={}", bench.restored),
         format!("-Dstreams.minutes={}", bench.minutes),
         format!("-Dstreams.records={}", bench.records),
         format!("-Dstreams.rounds={}", bench.rounds),
     ];
-    let container = bench.container_mib.map(Container::make).transpose()?;
-    if let Some(container) = &container {
-        options.push(format!("-Dstreams.container={}", container.folder.display()));
-        // What is left of the container is the stores' and the page cache's.
-        options.push(format!("-Dstreams.heap={HEAP_MIB}"));
-        options.push(format!("-DargLine=-Xmx{HEAP_MIB}m"));
+    match bench.container_mib {
+        None => test(root, library, &options)?,
+        // One after the other: what a process has taken stays the group's when it leaves that.
+        Some(mib) => ["StoreBench", "ClusterBench"].iter().try_for_each(|class| {
+            let container = Container::make(mib)?;
+            let within = [
+                format!("-Dtest={class}"),
+                format!("-Dstreams.container={}", container.folder.display()),
+                // What is left of the container is the stores' and the page cache's.
+                format!("-Dstreams.heap={HEAP_MIB}"),
+                format!("-DargLine=-Xmx{HEAP_MIB}m"),
+            ];
+            test(root, library, &[&options[..], &within].concat())
+        })?,
     }
-    test(root, library, &options)?;
     let table = folder.join("table.md");
     let table = std::fs::read_to_string(&table).map_err(|error| format!("cannot read {}: {error}", table.display()))?;
     println!("{table}");

@@ -1,8 +1,8 @@
 //! Ordered scans over all shards, a round of keys at a time ([`crate::merge`]). Not a snapshot:
 //! each key's latest value when its record is read.
 //!
-//! While a round is consumed the next one is being read. A round holds a bounded number of bytes,
-//! whatever the sizes of values are.
+//! While a long round is consumed the next one is being read. A round holds a bounded number of
+//! bytes, whatever the sizes of values are.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -24,9 +24,6 @@ use crate::routing::Inner;
 const ITEMS_MIN: u32 = 16;
 /// Most keys of a round.
 const ITEMS_MAX: u32 = 512;
-/// Rounds that the calling thread reads itself where there is one shard: nothing is read ahead of
-/// them, and to have another thread read them takes longer than most do.
-const ROUNDS_READ_AT_ONCE: u64 = 2;
 /// Bytes of keys and values that a round asks for at once. Values larger than a shard's share of it
 /// come one at a time.
 const ROUND_BYTES: u32 = 4 << 20;
@@ -267,8 +264,9 @@ impl Scan {
         let inner = self.collection.inner();
         if inner.shards() == 1 && !std::mem::take(&mut self.is_record_by_record) {
             let wanted = !self.ended && !inner.is_page_expired(&self.request);
-            let is_short = self.rounds < ROUNDS_READ_AT_ONCE;
-            return Ok(wanted.then(|| Round::of_one_shard(inner, &self.request, is_short)));
+            // To have another thread read the first few records takes longer than that does.
+            let is_first = self.rounds == 0;
+            return Ok(wanted.then(|| Round::of_one_shard(inner, &self.request, is_first)));
         }
         let keys = self.next_keys()?;
         if keys.is_empty() {
@@ -442,7 +440,7 @@ impl Round {
     }
 
     /// Of a store with one shard, which needs no keys to merge: the records are asked for at once.
-    /// `at_once`: by this thread, which waits for it anyway.
+    /// `at_once`: by the calling thread, which waits for it anyway.
     fn of_one_shard(inner: &Inner, request: &PageRequest, at_once: bool) -> Round {
         let mut round = Round::empty(request.reverse);
         let request = PageRequest { keys_only: false, ..request.clone() };

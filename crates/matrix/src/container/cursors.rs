@@ -42,8 +42,8 @@ impl<P: Pmem> Container<P> {
     /// As [`Container::cursors`], each sought, and those left out that have nothing there.
     /// `reverse`: before the key as [`Cursor::seek_before`] says, else as [`Cursor::seek`] does.
     /// The newest row is searched, the others by the hints of the next newer one. `end`: who asks
-    /// wants no key from there on, or none before it if `reverse`; some of the rows that have no
-    /// other are left out, unread.
+    /// wants no key from there on, or none before it if `reverse`. Rows whose metadata tells that
+    /// they have no other key are left out.
     ///
     /// # Errors
     /// [`Stop::Damaged`].
@@ -95,7 +95,7 @@ impl<P: Pmem> Container<P> {
             };
             let stands = if reverse { found.checked_sub(1) } else { Some(found) };
             if let Some(element) = stands.filter(|element| *element < row.elements) {
-                if end.map_or(Ok(false), |end| self.view(row).is_beyond(element, end, reverse))? {
+                if end.map_or(Ok(false), |end| self.view(row).is_surely_beyond(element, end, reverse))? {
                     continue;
                 }
                 // Its record is loaded when all rows were searched: until then it is on its way

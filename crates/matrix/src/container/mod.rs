@@ -569,6 +569,17 @@ impl<P: Pmem> Container<P> {
         Ok(None)
     }
 
+    /// Drops filters of the oldest rows until the others take so many bytes at most. O(rows).
+    pub fn keep_filters_within(&mut self, bytes_max: u64) {
+        let mut bytes = self.rows.iter().map(Row::filter_bytes).sum::<usize>();
+        for row in &mut self.rows {
+            if bytes as u64 <= bytes_max {
+                return;
+            }
+            bytes -= row.drop_filter();
+        }
+    }
+
     /// Appends the value that lies here ([`Body::Here`](crate::entry::Body::Here)), its checksum
     /// compared; nothing for the others. `found` must be of this container, and nothing may have
     /// been written since.

@@ -145,9 +145,14 @@ impl<'a, P: Pmem> View<'a, P> {
         self.search(&target, first, last + 1)
     }
 
-    /// Whether an element is seen to lie at or behind `end` without its record; in reverse, before
-    /// `end`. One of which that is not seen may as well.
-    pub(in super::super) fn is_beyond(&self, element: u32, end: &[u8], reverse: bool) -> Result<bool, Corruption> {
+    /// Whether the metadata alone tells that an element lies at or behind `end`, in reverse before
+    /// `end`. False tells nothing.
+    pub(in super::super) fn is_surely_beyond(
+        &self,
+        element: u32,
+        end: &[u8],
+        reverse: bool,
+    ) -> Result<bool, Corruption> {
         fault_point!("trial_rows_end_early", return Ok(true));
         if self.row.is_down(element) {
             return Ok(false);

@@ -106,6 +106,15 @@ pub(super) fn rows_are_left_out_that_have_nothing() {
         put_each(&mut harness, (0..2000).map(|number| name(4 * number + rest)));
     }
     assert!(harness.statistic("container_rows") >= 4);
+    let absent = |harness: &mut Harness| {
+        let before = harness.statistic("metadata_elements_touched");
+        for number in 0..1000 {
+            let found = harness.ask(Operation::Get { key: key(&format!("{number:04}-4")), part: RecordPart::Whole });
+            assert!(matches!(found, Reply::Record(None)), "{found:?}");
+        }
+        harness.statistic("metadata_elements_touched") - before
+    };
+    assert!(absent(&mut harness) < 1000, "most rows are not searched");
     for number in (0..7990).step_by(7) {
         let found = harness.ask(Operation::Get { key: key(&name(number)), part: RecordPart::Whole });
         assert!(matches!(found, Reply::Record(Some(_))), "{found:?}");
@@ -117,6 +126,8 @@ pub(super) fn rows_are_left_out_that_have_nothing() {
             assert_eq!(keys(&harness.ask(scan(&name(number), &name(number + some), reverse))), expected);
         }
     }
+    harness.shard.container.keep_filters_within(0);
+    assert!(absent(&mut harness) > 4000, "all rows are searched");
 }
 
 /// What a walk has passed once, later ones do not pass again.

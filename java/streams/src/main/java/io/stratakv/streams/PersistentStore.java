@@ -85,7 +85,7 @@ abstract class PersistentStore implements StateStore {
     private void restoreAll(Iterable<ConsumerRecord<byte[], byte[]>> records) {
         state.restoring(() -> {
             records.forEach(this::restore);
-            state.writeLoaded();
+            state.endLoad();
             // Not before: a query at this position must find them.
             for (ConsumerRecord<byte[], byte[]> record : records) {
                 KafkaInternals.takePosition(record, tracksPositions, state.position());

@@ -31,7 +31,7 @@ interface StateView {
     /** Buffers a record of the changelog, which {@link #get} sees at once. */
     void restore(byte[] key, byte[] value);
 
-    /** As {@link #restore}, but nobody sees it before all that Kafka restores at once are written. */
+    /** As {@link #restore}, but nobody may ask for it before all is there that Kafka restores at once. */
     void load(byte[] key, byte[] value);
 
     /** Deletes a record that nobody may ask for any more; as much restoring as it was before. */

@@ -49,7 +49,7 @@ final class TaskState implements StateView, AutoCloseable {
     private final StateView committed = new CommittedRecords();
 
     private volatile WriteBuffer buffer = new WriteBuffer();
-    /** What is restored and not written, and its bytes: in the order of the changelog. */
+    /** What is being restored, in the order of the changelog, and what it counts for. */
     private List<Map.Entry<byte[], byte[]>> loaded = new ArrayList<>();
     private long loadedBytes;
     /** The committed records, while others were written before their commit; under `commits`. */
@@ -210,6 +210,7 @@ final class TaskState implements StateView, AutoCloseable {
                 throw error;
             }
         } finally {
+            // Of a restore that failed: Kafka restores it again.
             forgetLoaded();
             isRestoring = false;
             updater = before;
@@ -226,6 +227,7 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     private void forgetLoaded() {
+        shared.bufferedBytes().addAndGet(-loadedBytes);
         loaded = new ArrayList<>();
         loadedBytes = 0;
     }
@@ -310,21 +312,37 @@ final class TaskState implements StateView, AutoCloseable {
 
     @Override
     public void load(byte[] key, byte[] value) {
-        if (!isRestoring || !buffer.isEmpty()) {
-            write(key, value);
-        } else if (met == null) {
-            loaded.add(new SimpleImmutableEntry<>(key, value));
-            loadedBytes += key.length + (value == null ? 0 : value.length);
-            if (loadedBytes >= shared.settings().batchBytesMax()) {
-                writeLoaded();
-            }
+        if (met != null) {
+            return;
+        }
+        loaded.add(new SimpleImmutableEntry<>(key, value));
+        long bytes = WriteBuffer.sizeOf(key, value);
+        loadedBytes += bytes;
+        long total = shared.bufferedBytes().addAndGet(bytes);
+        if (shared.isFull(buffer.bytes() + loadedBytes, total)) {
+            writeLoaded();
         }
     }
 
-    /** Writes what was loaded: a batch takes the later change of a key, so it needs no order. */
-    void writeLoaded() {
-        if (!loaded.isEmpty()) {
-            writeBatch(false, false, batch -> batch.putAll(collection, loaded), this::forgetLoaded);
+    /** What was restored at once is there: written if that is worth a batch, else buffered for the commit. */
+    void endLoad() {
+        if (loadedBytes >= StoreSettings.WORTH_WRITING_BYTES) {
+            writeLoaded();
+        } else {
+            bufferLoaded();
+        }
+    }
+
+    private void writeLoaded() {
+        writeBuffer(false, false, batch -> {});
+    }
+
+    /** Before another change: the later one of a key counts. */
+    private void bufferLoaded() {
+        List<Map.Entry<byte[], byte[]>> changes = loaded;
+        if (!changes.isEmpty()) {
+            forgetLoaded();
+            changes.forEach(change -> write(change.getKey(), change.getValue()));
         }
     }
 
@@ -337,8 +355,9 @@ final class TaskState implements StateView, AutoCloseable {
         if (isRestoring && met != null) {
             return;
         }
+        bufferLoaded();
         long total = shared.bufferedBytes().addAndGet(buffer.put(key, value));
-        if (shared.settings().isFull(buffer.bytes(), total)) {
+        if (shared.isFull(buffer.bytes(), total)) {
             relieve();
         }
     }
@@ -364,6 +383,7 @@ final class TaskState implements StateView, AutoCloseable {
 
     @Override
     public void dropRange(byte[] from, byte[] to) {
+        bufferLoaded();
         shared.bufferedBytes().addAndGet(-buffer.removeRange(from, to));
         droppedRanges.add(new byte[][] {from, to});
     }
@@ -384,15 +404,18 @@ final class TaskState implements StateView, AutoCloseable {
         void addTo(WriteBatch batch);
     }
 
-    /** Writes the buffer. If that `isHidden`, committed reads go on without what is written. */
+    /** Writes the buffer, and what was loaded behind it. If that `isHidden`, committed reads go on without what is written. */
     private void writeBuffer(boolean isHidden, boolean isCommit, Addition facts) {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
         Addition all = batch -> {
+            // A batch takes the later change of a key.
             batch.putAll(collection, buffer::changes);
+            batch.putAll(collection, loaded);
             facts.addTo(batch);
         };
         if (writeBatch(isHidden, isCommit, all, () -> buffer = new WriteBuffer())) {
+            forgetLoaded();
             shared.bufferedBytes().addAndGet(-bytes);
             counts.committed(bytes, System.nanoTime() - begun);
         }
