@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 const HEADINGS: [(&str, &[&str]); 7] = [
     ("Store", &["device", "nvme", "placement", "shards", "io", "depth", "max_latency", "backup_rate"]),
     ("Engines `hash` and `matrix`", &["region", "region_path", "region_node", "pmem_levels", "compression"]),
-    ("Engine `tier`", &["save_at_shutdown", "rejoin"]),
+    ("Engine `tier`", &["save_at_shutdown", "rejoin", "rejoin_cut_off"]),
     (
         "Network",
         &[

@@ -104,6 +104,12 @@ pub(crate) struct Arguments {
     /// if it was away no longer, nothing otherwise and after a reboot) [default: warm]
     #[arg(long, value_name = "HOW", value_parser = parse_rejoin)]
     rejoin: Option<Rejoin>,
+    /// Empty the cache, and close all connections, once a client could not be reached for so long
+    /// (3s to 1h), as it may have written elsewhere: for servers whose clients are proxies that
+    /// wait at least as long before they leave a server out. Needs --rejoin cold or warm-within
+    /// [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    rejoin_cut_off: Option<Duration>,
     /// Take backups into this directory when asked by `backup --server` on this machine; it must
     /// exist [default: take none]
     #[arg(long, value_name = "DIR")]
@@ -251,6 +257,11 @@ impl Arguments {
                 "--item-bytes-max {item_bytes_max}: values may have 1 to {VALUE_BYTES_MAX} bytes (64M)"
             )));
         }
+        if self.rejoin_cut_off.is_some() && matches!(self.rejoin, None | Some(Rejoin::Warm)) {
+            return Err(Failure::usage(
+                "--rejoin-cut-off empties a cache, which --rejoin warm (the default) keeps: say --rejoin cold or warm-within=TIME too, or leave it out",
+            ));
+        }
         let inherited = systemd::inherited()?;
         let limits = ClientLimits {
             connections_max: self.network.connections,
@@ -258,6 +269,7 @@ impl Arguments {
             idle_limit: self.network.idle_timeout,
             request_limit: self.network.request_timeout.0,
             client_memory_bytes: Some(client_memory_bytes(self.open.memory)),
+            cut_off: self.rejoin_cut_off,
         };
         let mut options = ServerOptions {
             memcache: Vec::new(),

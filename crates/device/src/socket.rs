@@ -6,9 +6,10 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, sockopt};
 
 use crate::ring::Socket;
 use crate::xdp::StackSocket;
@@ -100,6 +101,48 @@ impl SocketHandle {
         }
     }
 
+    /// For a listener: the connections that it accepts end with an error (`ETIMEDOUT`, or what
+    /// routers said) once their peers could not be reached for `time`, at most. An idle connection
+    /// is asked `every` so often. Both count in whole seconds. Nothing happens to UNIX sockets.
+    ///
+    /// # Errors
+    /// The system refuses, or it is no socket of the kernel.
+    pub fn watch_peers(&self, every: Duration, time: Duration) -> io::Result<()> {
+        let descriptor = self.descriptor()?;
+        if matches!(self.local_address(), Some(SocketAddress::Unix(_))) {
+            return Ok(());
+        }
+        let every = Duration::from_secs(every.as_secs().max(1));
+        sockopt::set_socket_keepalive(descriptor, true)?;
+        sockopt::set_tcp_keepidle(descriptor, every)?;
+        sockopt::set_tcp_keepintvl(descriptor, every)?;
+        // It ends idle connections too. The kernel looks when it asks: so at `time` at the latest.
+        let most_ms = time.saturating_sub(every).as_millis();
+        Ok(sockopt::set_tcp_user_timeout(descriptor, u32::try_from(most_ms).unwrap_or(u32::MAX))?)
+    }
+
+    /// For a listener that nobody accepts from: closes the connections that wait, unread; how many.
+    pub fn refuse_pending(&self) -> usize {
+        let Ok(descriptor) = self.descriptor() else { return 0 };
+        if rustix::io::ioctl_fionbio(descriptor, true).is_err() {
+            return 0;
+        }
+        let mut refused = 0;
+        loop {
+            match rustix::net::accept_with(descriptor, SocketFlags::CLOEXEC) {
+                Ok(pending) => {
+                    drop(pending);
+                    refused += 1;
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => break,
+            }
+        }
+        // Rings make it what they need.
+        let _ = rustix::io::ioctl_fionbio(descriptor, false);
+        refused
+    }
+
     /// One attempt to send a few bytes, beside the ring: last words before a close. They may be
     /// lost.
     pub fn send_last_words(&self, bytes: &[u8]) {
@@ -163,6 +206,35 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn connections_that_wait_are_closed_unread() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = SocketHandle::from(listener.try_clone().unwrap());
+        let mut peers: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        peers.iter_mut().for_each(|peer| peer.write_all(b"late").unwrap());
+        assert_eq!(socket.refuse_pending(), 3);
+        assert_eq!(socket.refuse_pending(), 0, "and it does not wait for more");
+        for peer in &mut peers {
+            assert!(!matches!(peer.read(&mut [0; 8]), Ok(1..)), "nobody answers");
+        }
+        let _later = TcpStream::connect(address).unwrap();
+        listener.accept().unwrap();
+    }
+
+    #[test]
+    fn connections_are_watched_as_their_listener_says() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = SocketHandle::from(listener.try_clone().unwrap());
+        socket.watch_peers(Duration::from_secs(2), Duration::from_secs(10)).unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        assert!(sockopt::socket_keepalive(&ours).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&ours).unwrap(), Duration::from_secs(2));
+        assert_eq!(sockopt::tcp_keepintvl(&ours).unwrap(), Duration::from_secs(2));
+        assert_eq!(sockopt::tcp_user_timeout(&ours).unwrap(), 8000);
+    }
 
     #[test]
     fn what_a_peer_does_not_take_is_told_and_what_it_takes_is_not() {

@@ -6,11 +6,14 @@
 
 pub mod built_in;
 mod client;
-mod network;
+pub mod network;
 mod oracle;
 mod trial;
 
 use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::twemproxy::ProxyTimes;
 
 /// Servers behind the proxy.
 pub const SERVERS: usize = 3;
@@ -76,10 +79,37 @@ pub struct Row {
     pub ejects: bool,
     /// What is owed.
     pub owed: Owed,
+    /// Whether servers have `--rejoin-cut-off`, and a proxy that waits for longer.
+    pub cut_off: bool,
 }
 
 const fn row(rejoin: &'static str, event: Event, owed: Owed) -> Row {
-    Row { rejoin, is_long: false, event, ejects: true, owed }
+    Row { rejoin, is_long: false, event, ejects: true, owed, cut_off: false }
+}
+
+/// `serve --rejoin-cut-off` of servers that have it.
+const CUT_OFF: &str = "3s";
+
+impl Row {
+    /// How long the proxy waits: longer than a server that has the option takes to notice a cut.
+    fn times(&self) -> ProxyTimes {
+        match self.cut_off {
+            true => ProxyTimes { timeout: Duration::from_secs(4), retry: Duration::from_secs(5) },
+            false => ProxyTimes::default(),
+        }
+    }
+
+    /// Whether a server that goes on running notices that it was away.
+    fn notices(&self) -> bool {
+        let is_strict = self.rejoin != "warm" && self.rejoin != WIDE_WINDOW;
+        is_strict && (self.event == Event::Freeze || (self.event == Event::Cut && self.cut_off))
+    }
+
+    /// Its `--rejoin`, as the table has it.
+    fn options(&self) -> String {
+        let cut_off = if self.cut_off { format!(" --rejoin-cut-off {CUT_OFF}") } else { String::new() };
+        format!("{}{cut_off}", self.rejoin)
+    }
 }
 
 /// The window of a trial in which the server is away for longer.
@@ -88,7 +118,7 @@ const WINDOW: &str = "warm-within=1500ms";
 const WIDE_WINDOW: &str = "warm-within=3600s";
 
 /// All trials.
-pub const ROWS: [Row; 13] = [
+pub const ROWS: [Row; 15] = [
     // What was in memory goes with the process: there may be nothing left to be stale.
     row("warm", Event::Kill, Owed::Anything),
     row("warm", Event::End, Owed::Stale),
@@ -97,8 +127,10 @@ pub const ROWS: [Row; 13] = [
     Row { is_long: true, ..row(WINDOW, Event::Kill, Owed::Fresh) },
     Row { is_long: true, ..row(WINDOW, Event::End, Owed::Fresh) },
     row(WIDE_WINDOW, Event::End, Owed::Stale),
-    row("cold", Event::Freeze, Owed::Stale),
+    Row { is_long: true, ..row("cold", Event::Freeze, Owed::Fresh) },
+    Row { is_long: true, ..row(WINDOW, Event::Freeze, Owed::Fresh) },
     row("cold", Event::Cut, Owed::Stale),
+    Row { cut_off: true, ..row("cold", Event::Cut, Owed::Fresh) },
     row("cold", Event::CutAndFlush, Owed::Fresh),
     Row { ejects: false, ..row("warm", Event::End, Owed::Fresh) },
     Row { ejects: false, ..row("warm", Event::Freeze, Owed::Fresh) },
@@ -129,7 +161,7 @@ impl Default for Plan {
 impl Plan {
     /// The trials that tell most, one event each.
     pub fn short() -> Plan {
-        let told = [3, 5, 8, 10].map(|place| ROWS[place]);
+        let told = [3, 7, 10, 12].map(|place| ROWS[place]);
         Plan { rows: told.to_vec(), rounds: 1, clients: 2, operations: 1500, ..Plan::default() }
     }
 }
@@ -182,6 +214,7 @@ impl Tally {
             (row.owed != Owed::Fresh || self.stale_home == 0, "stale values of a server that was away"),
             (row.owed != Owed::Stale || self.stale_home > 0, "nothing stale where it must be: the trial finds nothing"),
             (row.ejects || self.stale_elsewhere == 0, "another server stood in, though none may"),
+            (!row.notices() || self.late == 0, "late writes to a server that closed its connections"),
         ];
         let broken: Vec<&str> = rules.iter().filter(|(holds, _)| !holds).map(|(_, what)| *what).collect();
         match broken.is_empty() {
@@ -227,8 +260,8 @@ pub fn markdown(plan: &Plan, all: &[(Row, Tally)]) -> String {
         plan.rounds
     );
     for (row, tally) in all {
-        let Row { rejoin, event, ejects, .. } = row;
-        let away = if row.is_long { ", longer" } else { "" };
+        let Row { event, ejects, .. } = row;
+        let (rejoin, away) = (row.options(), if row.is_long { ", longer" } else { "" });
         let Tally { operations, errors, lost, stale_home, stale_elsewhere, late, duplicated, .. } = tally;
         let ejects = if *ejects { "yes" } else { "no" };
         // Writing to a string does not fail.
@@ -260,6 +293,12 @@ mod tests {
             assert!(seen.check(&fresh).is_err(), "{seen:?}");
         }
         let stands_in = Tally { stale_elsewhere: 1, ..Tally::default() };
+        let late = Tally { late: 1, ..Tally::default() };
+        let noticed = row("cold", Event::Freeze, Owed::Fresh);
+        let cut = Row { event: Event::Cut, ..noticed };
+        assert!(late.check(&noticed).is_err() && late.check(&cut).is_ok(), "it knows of no cut");
+        assert!(late.check(&Row { cut_off: true, ..cut }).is_err());
+        assert!(late.check(&Row { rejoin: "warm", ..noticed }).is_ok(), "it closes no connection");
         assert!(stands_in.check(&fresh).is_ok() && stands_in.check(&Row { ejects: false, ..fresh }).is_err());
     }
 }

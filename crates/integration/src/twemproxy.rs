@@ -15,6 +15,21 @@ use crate::requirement;
 /// How soon a server that was left out is tried again.
 pub const RETRY: Duration = Duration::from_millis(1000);
 
+/// How long it waits for servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyTimes {
+    /// For an answer; then it leaves out the server.
+    pub timeout: Duration,
+    /// Until it tries again a server that it has left out.
+    pub retry: Duration,
+}
+
+impl Default for ProxyTimes {
+    fn default() -> ProxyTimes {
+        ProxyTimes { timeout: Duration::from_millis(400), retry: RETRY }
+    }
+}
+
 /// How often it adds up its figures.
 const FIGURES_EVERY: Duration = Duration::from_millis(100);
 
@@ -43,20 +58,26 @@ impl Twemproxy {
     /// # Errors
     /// It cannot be started, or does not come up.
     pub fn start(folder: &Path, servers: &[SocketAddr]) -> io::Result<Option<Twemproxy>> {
-        Twemproxy::start_with(folder, servers, true)
+        Twemproxy::start_with(folder, servers, true, ProxyTimes::default())
     }
 
-    /// The same, which leaves out servers or not.
+    /// The same, which leaves out servers or not, after these times.
     ///
     /// # Errors
     /// As [`Twemproxy::start`].
-    pub fn start_with(folder: &Path, servers: &[SocketAddr], ejects: bool) -> io::Result<Option<Twemproxy>> {
+    pub fn start_with(
+        folder: &Path,
+        servers: &[SocketAddr],
+        ejects: bool,
+        times: ProxyTimes,
+    ) -> io::Result<Option<Twemproxy>> {
         let Some(program) = requirement::tool("nutcracker") else { return Ok(None) };
         let (address, statistics) = (free_address()?, free_address()?);
         let mut text = format!(
             "caches:\n  listen: {address}\n  hash: murmur\n  distribution: ketama\n  auto_eject_hosts: {ejects}\n  \
-             server_retry_timeout: {}\n  server_failure_limit: 1\n  timeout: 400\n  servers:\n",
-            RETRY.as_millis()
+             server_retry_timeout: {}\n  server_failure_limit: 1\n  timeout: {}\n  servers:\n",
+            times.retry.as_millis(),
+            times.timeout.as_millis()
         );
         for (number, server) in servers.iter().enumerate() {
             _ = writeln!(text, "   - {server}:1 cache{number}");

@@ -15,6 +15,7 @@
 //! operations out; replies in, chunks out.
 #![forbid(unsafe_code)]
 
+mod absence;
 mod admin;
 mod answer;
 mod backups;

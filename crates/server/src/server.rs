@@ -16,9 +16,10 @@ use stratakv_base::limits::VALUE_BYTES_MAX;
 use stratakv_device::xdp::{PreparedXdp, XdpOptions, XdpRefusal};
 use stratakv_device::{Socket, SocketAddress};
 
+use crate::absence;
 use crate::credentials::Accounts;
 use crate::listener;
-use crate::presence;
+use crate::presence::PresenceThreads;
 use crate::resp::{ClientDescription, ClusterSlots};
 use crate::shared::{Shared, share};
 use crate::tls::TlsOptions;
@@ -110,6 +111,12 @@ pub struct ClientLimits {
     /// received, read for them, and waiting to be sent. They are told as part of the store's
     /// memory. Default: `None`, 64 MiB beside that.
     pub client_memory_bytes: Option<u64>,
+    /// A cache counts as away once a client could not be reached for so long, 3 s at least, in
+    /// whole seconds: it may have written elsewhere. All connections are closed then, and what the
+    /// cache has is dropped. Needs [`stratakv::Rejoin::Cold`] or
+    /// [`stratakv::Rejoin::WarmWithin`]. A client whose machine ends without a word looks the
+    /// same, and so does one that takes nothing of an answer for so long. Default: `None`.
+    pub cut_off: Option<Duration>,
 }
 
 impl Default for ClientLimits {
@@ -120,6 +127,7 @@ impl Default for ClientLimits {
             idle_limit: None,
             request_limit: Some(REQUEST_LIMIT),
             client_memory_bytes: None,
+            cut_off: None,
         }
     }
 }
@@ -199,6 +207,9 @@ impl ServerOptions {
         if let Some(xdp) = &self.xdp {
             xdp.check().map_err(Error::Option)?;
         }
+        if let Some(time) = self.limits.cut_off {
+            absence::check_cut_off(time, self.xdp.is_some()).map_err(Error::Option)?;
+        }
         self.accounts()?;
         self.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
     }
@@ -272,6 +283,8 @@ impl IdleLimit {
 pub(crate) struct Arrival {
     pub(crate) socket: Socket,
     pub(crate) speaks: Speaks,
+    /// How many absences the thread knew of that accepted it.
+    pub(crate) seen: u64,
 }
 
 /// What the clients of a listener speak.
@@ -370,8 +383,8 @@ impl PreparedServer {
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<Result<(), Error>>>>,
-    /// Of a cache: notes that it serves.
-    presence: Mutex<Option<JoinHandle<()>>>,
+    /// Of a cache: they know whether it serves.
+    presence: Mutex<Option<PresenceThreads>>,
     /// Turns of each thread when they were last looked at.
     ticks_seen: Mutex<Vec<u64>>,
     /// Removed when it has stopped.
@@ -459,6 +472,9 @@ impl Server {
 
     fn start_prepared(store: Store, PreparedServer { mut options, xdp }: PreparedServer) -> Result<Server, Error> {
         let Bound { listeners, addresses, resp_addresses, files } = Bound::all(&options)?;
+        if let Some(time) = options.limits.cut_off {
+            absence::watch_clients(&store, time, &listeners)?;
+        }
         let ports = addresses.iter().zip(&listeners).map(|(address, listening)| (address.port(), listening.speaks.tls));
         let xdp = options.xdp.as_ref().zip(xdp).map(|xdp| XdpServing::open(xdp, ports, options.threads)).transpose()?;
         let (worker_slots, wakeups) = worker_slots(options.threads)?;
@@ -491,8 +507,8 @@ impl Server {
             xdp_addresses: xdp.as_ref().map(|xdp| xdp.addresses.clone()).unwrap_or_default(),
             resp_addresses,
         };
-        let presence = presence::start(&server.shared);
-        *lock(&server.presence) = presence.map_err(|error| Error::System { what: "start a thread", error })?;
+        let presence = PresenceThreads::start(&server.shared);
+        *lock(&server.presence) = Some(presence.map_err(|error| Error::System { what: "start a thread", error })?);
         server.start_threads(listeners, wakeups, xdp.map(|xdp| xdp.shares).unwrap_or_default())?;
         tracing::info!(
             addresses = ?server.addresses(),
@@ -554,13 +570,13 @@ impl Server {
     pub fn set_idle_limit(&self, limit: Option<Duration>) {
         self.shared.limits.idle_limit.set(limit);
         // Threads that sleep look at their clocks anew.
-        self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
+        self.shared.ring_all();
     }
 
     /// From now on requests may stand still for so long; `None`: for ever.
     pub fn set_request_limit(&self, limit: Option<Duration>) {
         self.shared.limits.request_limit.set(limit);
-        self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
+        self.shared.ring_all();
     }
 
     /// Reads the files of TLS again, `tls` in the place of those it had if they are given, and the
@@ -587,7 +603,7 @@ impl Server {
         let alive = !stuck || self.shared.stopping.load(Ordering::Acquire);
         if alive {
             *seen = now;
-            self.shared.worker_slots.iter().for_each(WorkerSlot::ring);
+            self.shared.ring_all();
         }
         alive
     }
@@ -613,8 +629,7 @@ impl Server {
         self.shared.jobs.backups.stop();
         self.shared.jobs.collections.stop();
         if let Some(presence) = lock(&self.presence).take() {
-            presence.thread().unpark();
-            _ = presence.join();
+            presence.join(&self.shared);
         }
         lock(&self.files).clear();
         results.into_iter().collect()
@@ -628,7 +643,7 @@ impl Drop for Server {
             let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
             threads.drain(..).for_each(std::mem::forget);
             let presence = self.presence.get_mut().unwrap_or_else(PoisonError::into_inner);
-            presence.take().into_iter().for_each(std::mem::forget);
+            presence.iter_mut().for_each(PresenceThreads::forget);
             let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
             files.drain(..).for_each(std::mem::forget);
             return;

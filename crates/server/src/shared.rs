@@ -9,6 +9,7 @@ use std::time::Instant;
 use stratakv::{Level, Store};
 use stratakv_device::xdp::XdpHealth;
 
+use crate::absence::AbsenceWatch;
 use crate::backups::Backups;
 use crate::block_budget::BlockBudget;
 use crate::collection_jobs::CollectionJobs;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     /// Monotonic nanosecond of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU64,
     pub(crate) resp: RespShared,
+    pub(crate) absence: AbsenceWatch,
 }
 
 /// What clients begin and ask about later.
@@ -146,7 +148,25 @@ impl Shared {
     /// Tells all threads to finish.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.ring_all();
+    }
+
+    /// Has all threads look at what they were left.
+    pub(crate) fn ring_all(&self) {
         self.worker_slots.iter().for_each(WorkerSlot::ring);
+    }
+
+    /// Whether it was away and is not empty yet.
+    pub(crate) fn is_away(&self) -> bool {
+        self.look_for_absence();
+        self.absence.is_away()
+    }
+
+    /// The calling thread runs. If none did for too long, all threads are told.
+    pub(crate) fn look_for_absence(&self) {
+        if self.absence.beat() {
+            self.ring_all();
+        }
     }
 }
 
@@ -179,6 +199,7 @@ pub(crate) fn share(
     let resp = RespShared::new(level.max(store.batch_level()), options.slow_from, options.resp.cluster.clone());
     Arc::new(Shared {
         level,
+        absence: AbsenceWatch::new(&store, options.limits.cut_off.is_some(), options.threads),
         store,
         started: Instant::now(),
         listening: ListeningAt { addresses, listens_at, paused: 0.into(), unix, unix_mode: options.unix_mode },

@@ -27,15 +27,19 @@ use crate::server_context::CommandContext;
 use crate::shared::Shared;
 use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
+use absence::WorkerPresence;
 use entry::ConnectionEntry;
 use lingering::Lingering;
 use node_sweeper::NodeSweeper;
+use refusals::Refusals;
 use relief::Relief;
 use waits::WaitTimers;
 
+mod absence;
 mod entry;
 pub(crate) mod lingering;
 mod node_sweeper;
+mod refusals;
 mod relief;
 mod turn_grants;
 mod waits;
@@ -104,6 +108,7 @@ struct WorkerTimes {
     /// Connections have been cut off.
     forced: bool,
     waits: WaitTimers,
+    presence: WorkerPresence,
 }
 
 /// What a thread says now and then.
@@ -178,12 +183,14 @@ impl Worker {
         self.driver.tick(self.wait(), events)?;
         self.measures().ticks.add(1);
         self.measures().system_calls.set(self.driver.system_calls());
+        self.notice_absence(events);
         for event in events.drain(..) {
             self.handle(event);
         }
         self.timers();
         self.pump_touched();
         self.give_turns();
+        self.report_absence();
         let over = self
             .times
             .drain_until
@@ -502,7 +509,7 @@ impl Worker {
     }
 
     fn accept_more(&mut self) {
-        if self.times.drain_until.is_some() {
+        if self.times.drain_until.is_some() || !self.times.presence.is_serving() {
             return;
         }
         let now = self.driver.now().mono;
@@ -523,10 +530,11 @@ impl Worker {
 
     fn accepted(&mut self, tag: u64, accepted: io::Result<(Socket, Option<SocketAddr>)>) {
         let now = self.driver.now().mono;
-        let stopping = self.times.drain_until.is_some();
+        let (stopping, serves) = (self.times.drain_until.is_some(), self.times.presence.is_serving());
         let Some(listener) = self.listeners.get_mut((tag & !TAG_LISTENER) as usize) else { return };
         listener.accepting = false;
         match accepted {
+            _ if !serves => {}
             Ok((socket, peer)) => {
                 tracing::debug!(?peer, "accepted");
                 let speaks = listener.speaks;
@@ -562,11 +570,12 @@ impl Worker {
         let fewest = eligible.min_by_key(|(_, worker_slot)| worker_slot.connections.load(Ordering::Relaxed));
         let Some((index, worker_slot)) = fewest else { return };
         worker_slot.connections.fetch_add(1, Ordering::Relaxed);
+        let arrival = Arrival { socket, speaks, seen: self.times.presence.seen() };
         if index == self.index {
-            self.adopt(Arrival { socket, speaks });
+            self.adopt(arrival);
         } else {
             match &mut *lock(&worker_slot.handover) {
-                Some(arriving) => arriving.push(Arrival { socket, speaks }),
+                Some(arriving) => arriving.push(arrival),
                 // The thread has ended, so the server is stopping: nobody would serve this
                 // connection, nor close it.
                 None => _ = worker_slot.connections.fetch_sub(1, Ordering::Relaxed),
@@ -615,8 +624,7 @@ impl Worker {
 
     /// Another thread left something: connections, or the order to stop.
     fn woken(&mut self, outcome: NetOutcome) {
-        let arrived = lock(&self.shared.worker_slots[self.index].handover).as_mut().map(std::mem::take);
-        arrived.into_iter().flatten().for_each(|arrival| self.adopt(arrival));
+        self.adopt_arrived();
         if self.shared.stopping.load(Ordering::Acquire) && self.times.drain_until.is_none() {
             self.drain();
         }
@@ -724,29 +732,6 @@ impl Worker {
                 }
             }
         }
-    }
-}
-
-/// Says that connections are refused, at most once a second.
-#[derive(Debug, Default)]
-struct Refusals {
-    refused: u64,
-    told_at: Option<Mono>,
-}
-
-impl Refusals {
-    fn tell(&mut self, connections_max: usize, now: Mono) {
-        self.refused += 1;
-        if self.told_at.is_some_and(|at| now < after(at, Duration::from_secs(1))) {
-            return;
-        }
-        self.told_at = Some(now);
-        let refused = std::mem::take(&mut self.refused);
-        tracing::warn!(
-            refused,
-            connections_max,
-            "connections are refused: as many are open as may be (--connections, and the limit of open files)"
-        );
     }
 }
 

@@ -229,7 +229,7 @@ fn noted(back: Return, was_emptied: bool, options: &Options) -> Option<Presence>
     match back.arrive(was_emptied, wall_s) {
         Ok(presence) => Some(presence),
         Err(error) => {
-            tracing::warn!(%error, "when the cache serves cannot be noted: the next opening does not know how long it was away");
+            tracing::warn!(%error, "when the cache serves cannot be noted: neither it nor the next opening knows how long it was away; make its directory writable");
             None
         }
     }

@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -46,8 +47,10 @@ pub struct Rejoined {
     pub absence: Option<Duration>,
     /// Whether what it had was dropped by [`Options::rejoin`](crate::Options::rejoin).
     pub was_emptied: bool,
-    /// A number that every opening makes larger: whoever sees another one than before knows that
-    /// the cache was away meanwhile.
+    /// A number that every opening makes larger, and every [`Store::return_empty`]: whoever sees
+    /// another one than before knows that the cache was away meanwhile.
+    ///
+    /// [`Store::return_empty`]: crate::Store::return_empty
     pub epoch: u64,
 }
 
@@ -56,9 +59,10 @@ pub struct Rejoined {
 pub(crate) struct Presence {
     file: File,
     boot: String,
-    rejoined: Rejoined,
-    /// Its end is to be noted: whoever opened it asked how it comes back.
-    notes_end: bool,
+    /// As it came back last.
+    rejoined: Mutex<Rejoined>,
+    /// As was asked for. Then its end is to be noted, too.
+    how: Option<Rejoin>,
     /// Somebody tells again and again that it serves.
     is_told: AtomicBool,
 }
@@ -149,8 +153,8 @@ impl Return {
         let epoch = before.saturating_add(1).max(wall_s);
         let rejoined = Rejoined { absence: self.absence(), was_emptied, epoch };
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?;
-        let notes_end = self.how.is_some();
-        let presence = Presence { file, boot: self.boot, rejoined, notes_end, is_told: AtomicBool::new(false) };
+        let (how, is_told) = (self.how, AtomicBool::new(false));
+        let presence = Presence { file, boot: self.boot, rejoined: Mutex::new(rejoined), how, is_told };
         // Without a time nobody knows how long it was away.
         let unknown = LastServed { boot: String::new(), since_boot_ms: 0, epoch };
         let text = LastServed { epoch, ..self.found.unwrap_or(unknown) }.to_text();
@@ -163,7 +167,38 @@ impl Return {
 
 impl Presence {
     pub(crate) fn rejoined(&self) -> Rejoined {
-        self.rejoined
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rejoined> {
+        // It is whole between any two statements.
+        self.rejoined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As was asked for.
+    pub(crate) fn how(&self) -> Rejoin {
+        self.how.unwrap_or_default()
+    }
+
+    /// It was away while it ran, and is to be emptied. Until it says that it serves again, nobody
+    /// knows how long it was away: an opening after a crash empties it. Durable when it returns.
+    pub(crate) fn leave(&self) -> io::Result<()> {
+        let unknown = LastServed { boot: String::new(), since_boot_ms: 0, epoch: self.rejoined().epoch };
+        let text = unknown.to_text();
+        self.file.write_all_at(text.as_bytes(), 0)?;
+        self.file.set_len(text.len() as u64)?;
+        self.file.sync_data()
+    }
+
+    /// It is empty, and serves again.
+    pub(crate) fn return_empty(&self, absence: Option<Duration>) -> io::Result<Rejoined> {
+        let rejoined = {
+            let mut rejoined = self.lock();
+            let epoch = rejoined.epoch.saturating_add(1);
+            *rejoined = Rejoined { absence, was_emptied: true, epoch };
+            *rejoined
+        };
+        self.tell().map(|()| rejoined)
     }
 
     /// It serves now. Whoever tells it once goes on telling, and stops when it serves no more.
@@ -174,13 +209,13 @@ impl Presence {
 
     /// The store ends. If somebody told until when it served, that holds.
     pub(crate) fn end(&self) -> io::Result<()> {
-        if self.is_told.load(Ordering::Relaxed) || !self.notes_end { Ok(()) } else { self.write() }
+        if self.is_told.load(Ordering::Relaxed) || self.how.is_none() { Ok(()) } else { self.write() }
     }
 
     /// It serves now. No flush: after a power cut it does not count. What is there may be longer,
     /// but for what was written when it was opened.
     fn write(&self) -> io::Result<()> {
-        let (boot, epoch) = (self.boot.clone(), self.rejoined.epoch);
+        let (boot, epoch) = (self.boot.clone(), self.rejoined().epoch);
         let text = LastServed { boot, since_boot_ms: since_boot_ms(), epoch }.to_text();
         self.file.write_all_at(text.as_bytes(), 0)?;
         // Its kernel's identity may have been another one, or none.
@@ -188,7 +223,7 @@ impl Presence {
     }
 
     pub(crate) fn statistics(&self) -> [Statistic; 3] {
-        let Rejoined { absence, was_emptied, epoch } = self.rejoined;
+        let Rejoined { absence, was_emptied, epoch } = self.rejoined();
         let absent_ms = absence.map_or(0, |absence| u64::try_from(absence.as_millis()).unwrap_or(u64::MAX));
         [
             Statistic { name: "rejoin_epoch", value: epoch },
@@ -250,6 +285,25 @@ mod tests {
         let away = |seconds| Some(Duration::from_secs(seconds));
         assert!(!within.empties(away(10)) && within.empties(away(11)) && within.empties(None));
         assert!(Rejoin::Cold.empties(away(0)) && !Rejoin::Warm.empties(None));
+    }
+
+    /// Between the two a crash leaves what no window trusts.
+    #[test]
+    fn a_cache_that_left_counts_as_away_until_it_is_empty() {
+        let home = tempfile::tempdir().expect("a directory");
+        let back = |how| Return::of(home.path(), how);
+        let wide = Rejoin::WarmWithin(Duration::from_secs(3600));
+        let served = back(Some(wide)).arrive(false, 100).expect("noted");
+        served.tell().expect("told");
+        assert!(!back(Some(wide)).empties(), "it has served just now");
+        served.leave().expect("noted");
+        assert!(back(Some(wide)).empties(), "it was to be emptied");
+        let away = Some(Duration::from_secs(7));
+        let rejoined = Rejoined { absence: away, was_emptied: true, epoch: 101 };
+        assert_eq!(served.return_empty(away).expect("noted"), rejoined);
+        assert_eq!(served.rejoined(), rejoined);
+        assert!(!back(Some(wide)).empties(), "what it has now is of now");
+        assert_eq!(back(Some(wide)).arrive(false, 50).expect("noted").rejoined().epoch, 102);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! [`Store`]: opening, closing, and what concerns the store as a whole.
 
-use std::ops::Deref;
+use std::ops::{Bound, Deref};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use stratakv_base::quantity::format_bytes;
 use stratakv_base::{CollectionId, Key, Level};
@@ -21,7 +22,7 @@ use crate::old_names::add_old_names;
 use crate::open;
 use crate::options::{Options, Placement};
 use crate::order::Orders;
-use crate::rejoin::{Presence, Rejoined};
+use crate::rejoin::{Presence, Rejoin, Rejoined};
 use crate::routing::{Identity, Inner, StoreFiles};
 use crate::session::Session;
 
@@ -225,6 +226,32 @@ impl Store {
     pub fn note_presence(&self) -> std::io::Result<()> {
         let presence = self.inner().files.presence.as_ref().filter(|_| !self.is_forked());
         presence.map_or(Ok(()), Presence::tell)
+    }
+
+    /// What a cache that is open for writing does if it was away, as [`Options::rejoin`] says;
+    /// `None` of another store.
+    pub fn rejoin(&self) -> Option<Rejoin> {
+        self.inner().files.presence.as_ref().map(Presence::how)
+    }
+
+    /// A cache that was away while it ran drops all that it has, of every collection, and gets
+    /// another epoch: [`Store::rejoined`] tells it. Who calls it serves nobody meanwhile. After a
+    /// crash in between, the next opening does not trust what it finds.
+    ///
+    /// # Errors
+    /// It could not be dropped, or not be noted: the cache may have all that it had. May be tried
+    /// again.
+    pub fn return_empty(&self, absence: Option<Duration>) -> Result<Rejoined, Error> {
+        let presence = self.inner().files.presence.as_ref().filter(|_| !self.is_forked());
+        let refused = || Error::Option("only a cache (engine `tier`) that is open for writing returns empty".into());
+        let presence = presence.ok_or_else(refused)?;
+        let noted = |error| Error::Io { what: "note in", path: self.path().to_owned(), error };
+        presence.leave().map_err(noted)?;
+        let range = Box::new((Bound::Unbounded, Bound::Unbounded));
+        match self.execute(Operation::DeleteRange { range, level: self.default_level() }) {
+            Reply::Failed(error) => Err(error.into()),
+            _ => presence.return_empty(absence).map_err(noted),
+        }
     }
 
     /// Its engine.

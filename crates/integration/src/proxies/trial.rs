@@ -10,7 +10,7 @@ use stratakv_base::random::Random;
 
 use super::client::{Mode, NOBODY, ProxyClient, Stage, Surroundings};
 use super::network::Network;
-use super::{Event, Plan, Row, SERVERS, Tally, WINDOW_MS};
+use super::{CUT_OFF, Event, Plan, Row, SERVERS, Tally, WINDOW_MS};
 use crate::memcache::Client;
 use crate::place;
 use crate::program::{Serve, Served, free_address};
@@ -52,6 +52,7 @@ impl<'a> Fleet<'a> {
         let options = ["--engine", "tier", "--shards", "1", "--threads", "1", "--memory", "16M", "--capacity", "64M"];
         let serve = Serve::on(&self.folder.join(number.to_string())).options(&options);
         let serve = serve.options(&["--rejoin", self.row.rejoin]).at(self.addresses[number]);
+        let serve = if self.row.cut_off { serve.options(&["--rejoin-cut-off", CUT_OFF]) } else { serve };
         let serve = match self.network {
             Some(network) => serve.options(&["--memcache", BESIDE, "--insecure"]).before(&network.line_of(number)),
             None => serve,
@@ -105,7 +106,7 @@ impl<'a> Fleet<'a> {
         let mut figure = |name: &str| client.statistic(name).map_err(|error| error.to_string());
         let (was_emptied, absent_ms) = (figure("rejoin_was_emptied")?, figure("rejoin_absent_ms")?);
         let is_wanted = self.row.rejoin == "cold" || self.row.is_long;
-        if self.row.event.restarts() && was_emptied != Some(u64::from(is_wanted)) {
+        if (self.row.event.restarts() || self.row.notices()) && was_emptied != Some(u64::from(is_wanted)) {
             return Err(format!("{}: emptied {was_emptied:?}, away for {absent_ms:?} ms", self.row.rejoin));
         }
         Ok(())
@@ -126,7 +127,7 @@ pub(super) fn run(row: &Row, plan: &Plan, has_network: bool) -> Result<Option<Ta
             }
             let folder = place::directory();
             let fleet = Fleet::start(row, folder.path(), network.as_ref())?;
-            let proxy = Twemproxy::start_with(folder.path(), &fleet.addresses, row.ejects);
+            let proxy = Twemproxy::start_with(folder.path(), &fleet.addresses, row.ejects, row.times());
             match proxy.map_err(|error| format!("the proxy does not start: {error}"))? {
                 Some(proxy) => Director { row, plan, proxy }.run(fleet).map(Some),
                 None => Ok(None),

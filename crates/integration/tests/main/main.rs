@@ -1,6 +1,7 @@
 //! StrataKV from outside: one binary, so that it links once.
 #![forbid(unsafe_code)]
 
+mod absences;
 mod abuse;
 mod backup;
 mod bad_input;

@@ -197,6 +197,9 @@ impl State {
         let phase = self.phase();
         match (asked.path.as_str(), &phase) {
             ("/healthz", _) => Response::text(Status::Ok, "alive\n"),
+            ("/readyz", ServerPhase::Serving(shared)) if shared.is_away() => {
+                Response::text(Status::Unavailable, "away: the cache was away, and is not empty yet\n")
+            }
             ("/readyz", ServerPhase::Serving(shared)) => match shared.store.failure() {
                 None => Response::text(Status::Ok, &ready(shared)),
                 Some(error) => Response::text(Status::Unavailable, &format!("failed: {error}\n")),
@@ -241,7 +244,7 @@ impl State {
 impl ServerPhase {
     /// Whether commands are accepted, and the store takes writes.
     fn is_ready(&self) -> bool {
-        matches!(self, ServerPhase::Serving(shared) if shared.store.failure().is_none())
+        matches!(self, ServerPhase::Serving(shared) if shared.store.failure().is_none() && !shared.is_away())
     }
 
     fn name(&self) -> &'static str {
