@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::cargo::{cargo, succeed};
+use crate::tool::Tool;
 use crate::toolchain::target_directory;
 
-/// The program, and the version that `cargo install` builds where there is none.
-const VERSION: &str = "0.5.4";
+/// What makes pages of HTML: of this version, whose warnings are known.
+const MDBOOK: Tool = Tool { name: "mdbook", version: "0.5.4", is_exact: true, options: &["--no-default-features"] };
 
 /// Pages beside `docs/` that the book has too: before its parts, and in a part behind them.
 const FIRST: [(&str, &str); 2] = [("StrataKV", "README.md"), ("Architecture", "ARCHITECTURE.md")];
@@ -25,7 +25,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     if let Some(word) = arguments.first() {
         return Err(format!("`{word}` is not understood\n\nusage: cargo xtask book"));
     }
-    let program = program(root)?;
+    let program = MDBOOK.find(root)?;
     let (sources, book) = (target_directory(root).join("book-sources"), target_directory(root).join("book"));
     stage(root, &sources).map_err(|error| format!("cannot copy the pages to {}: {error}", sources.display()))?;
     let output = Command::new(&program).args(["build", "--dest-dir"]).arg(&book).arg(&sources).output();
@@ -75,27 +75,6 @@ fn summary(docs: &str) -> String {
     format!("# Summary\n\n{first}{parts}\n# Project\n\n{last}")
 }
 
-/// mdBook of the wanted version: in `PATH`, or built into `target/tools`.
-fn program(root: &Path) -> Result<PathBuf, String> {
-    let tools = target_directory(root).join("tools");
-    let own = tools.join("bin/mdbook");
-    for candidate in [Path::new("mdbook"), &own] {
-        let told = Command::new(candidate).arg("--version").output();
-        if told.is_ok_and(|told| is_wanted(&told.stdout)) {
-            return Ok(candidate.to_owned());
-        }
-    }
-    eprintln!("building mdBook {VERSION}, once");
-    let mut install = cargo(root);
-    install.args(["install", "--quiet", "--locked", "--no-default-features", "--root"]).arg(tools);
-    succeed("the build of mdBook", install.arg(format!("mdbook@{VERSION}")))?;
-    Ok(own)
-}
-
-fn is_wanted(told: &[u8]) -> bool {
-    String::from_utf8_lossy(told).trim().trim_start_matches("mdbook v") == VERSION
-}
-
 /// Whether the book was built, and nothing was wrong with it.
 fn judge(output: &Output) -> Result<(), String> {
     let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
@@ -132,11 +111,5 @@ mod tests {
                         - [The command\n  line](docs/cli.md)\n\n# Project\n\n- [Contributing](CONTRIBUTING.md)\n\
                         - [Security](SECURITY.md)\n- [Changelog](CHANGELOG.md)\n";
         assert_eq!(all, expected);
-    }
-
-    #[test]
-    fn the_version_is_read() {
-        assert!(is_wanted(b"mdbook v0.5.4\n"));
-        assert!(!is_wanted(b"mdbook v0.4.40\n"));
     }
 }

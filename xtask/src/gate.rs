@@ -53,6 +53,10 @@ const HARNESSES: &[Step] = &[
     Step::xtask("kill -9", &["crash", "--rounds", "10"]),
     Step::xtask("kill -9 and restarts, engine tier", &["crash", "--engine", "tier", "--rounds", "10"]),
     Step::xtask("Java, and YCSB's own driver", &["bindings"]),
+    // As root, with mmdebstrap, systemd-container and crun. The program is that of the tests: its
+    // speed is not looked at, and nothing is built twice.
+    Step::xtask("the package and the image in clean roots", &["package", "--profile", "dev", "--test", "--run-image"]),
+    Step::xtask("the wheel in a new environment", &["python"]),
     Step::xtask("address sanitizer", &["sanitize", "address", "--short"]),
     Step::xtask("counts of an operation", &["bench-gate"]),
 ];
@@ -80,7 +84,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("test suites of memcache clients", &["suites"]),
     Step::xtask("Redis's own tests", &["redis-suite", "--servers", "slab,packed,hash,matrix,tier"]),
     Step::xtask("redis-py's own tests", &["redis-py-suite", "--servers", "packed"]),
-    Step::xtask("the Python library", &["python"]),
+    Step::xtask("the wheel, as it is released", &["python", "--release"]),
     Step::xtask("stores for Kafka Streams", &["streams"]),
     Step::xtask("fuzzing", &["fuzz", "--seconds", "60"]),
     Step::xtask("address sanitizer", &["sanitize", "address"]),
@@ -93,9 +97,7 @@ const NIGHT: &[Step] = &[
     Step::xtask("status page in a browser", &["status-page"]),
     Step::xtask("a report in a browser", &["report-page"]),
     Step::xtask("alerts of contrib/", &["alerts"]),
-    // As root, with cargo-deb, debootstrap, systemd-container and crun.
-    Step::xtask("the package in a clean root", &["package", "--profile", "dev", "--test"]),
-    Step::xtask("the image", &["package", "--profile", "dev", "--run-image"]),
+    Step::xtask("package and image, as they are released", &["package", "--test", "--run-image"]),
     Step::xtask("lab", &["lab", "--short"]),
     Step::xtask("lab: persistent memory", &["lab", "--pmem"]),
     Step::xtask("lab: controllers driven from user space", &["lab", "--bypass"]),
@@ -144,6 +146,19 @@ mod tests {
             let files = step.arguments.iter().filter(|word| word.ends_with(".txt"));
             files.for_each(|file| assert!(root.join(file).is_file(), "{}: there is no {file}", step.name));
         }
+    }
+
+    /// What people install is built, installed and used before a change is accepted.
+    #[test]
+    fn packages_are_in_the_gate_and_by_night_as_they_are_released() {
+        let has = |steps: &[Step], wanted: &[&str]| {
+            let mut arguments = steps.iter().map(|step| step.arguments);
+            arguments.any(|arguments| wanted.iter().all(|word| arguments.contains(word)))
+        };
+        assert!(has(HARNESSES, &["package", "--test", "--run-image"]) && has(HARNESSES, &["python"]));
+        assert!(has(NIGHT, &["python", "--release"]));
+        let released = |step: &Step| step.arguments.contains(&"package") && !step.arguments.contains(&"--profile");
+        assert!(NIGHT.iter().any(released), "by night the package is made of another profile");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod status_page;
 mod steps;
 mod streams;
 mod tidy;
+mod tool;
 mod toolchain;
 
 use std::path::{Path, PathBuf};

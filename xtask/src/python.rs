@@ -16,10 +16,9 @@ usage: cargo xtask python [--release] [-- ARGUMENTS OF PYTEST]
   needs Python 3.11 or newer (Debian: python3, python3-venv), and the package index for maturin,
   pytest, numpy and mypy.";
 
-/// What builds the wheel.
-const BUILDER: &str = "maturin>=1.9,<2";
-/// What the tests need beside the wheel.
-const TOOLS: [&str; 3] = ["pytest>=8", "numpy", "mypy>=1.18"];
+/// What builds the wheel, and what the tests need beside it. The builder depends on nothing, so it
+/// may lie in the environment of the tests.
+const TOOLS: [&str; 4] = ["maturin>=1.9,<2", "pytest>=8", "numpy", "mypy>=1.18"];
 
 /// Runs the command; without Python says so, which in CI is a failure.
 ///
@@ -45,11 +44,11 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         };
     }
     let place = target_directory(root).join("python");
-    let wheel = build(root, &place, profile)?;
-    println!("python: {}", wheel.display());
     let venv = place.join("venv");
     new_environment(&venv)?;
     pip(&venv, &TOOLS)?;
+    let wheel = build(root, &place, profile)?;
+    println!("python: {}", wheel.display());
     succeed(
         "the installation of the wheel",
         python(&venv).args(["-m", "pip", "install", "-q", "--no-deps"]).arg(&wheel),
@@ -69,14 +68,9 @@ fn has_python() -> Result<(), String> {
 
 /// Builds the wheel; where it is.
 fn build(root: &Path, place: &Path, profile: &str) -> Result<PathBuf, String> {
-    let tools = place.join("tools");
-    if !tools.join("bin/maturin").is_file() {
-        new_environment(&tools)?;
-        pip(&tools, &[BUILDER])?;
-    }
     let wheels = place.join("wheels").join(profile);
     let _ = fs::remove_dir_all(&wheels); // there is none the first time
-    let mut maturin = Command::new(tools.join("bin/maturin"));
+    let mut maturin = Command::new(place.join("venv/bin/maturin"));
     maturin.current_dir(root.join("python")).args(["build", "--quiet", "--locked", "--profile", profile, "--out"]);
     maturin.arg(&wheels).arg("--target-dir").arg(place.join("build"));
     hide_caller(maturin.env("CARGO_INCREMENTAL", "0"));

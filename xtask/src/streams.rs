@@ -1,7 +1,7 @@
 //! `cargo xtask streams`: the tests of `java/streams`, the state stores for Kafka Streams, and
 //! measurements of them beside RocksDB's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::bindings::{maven, without_tools};
@@ -22,7 +22,9 @@ usage: cargo xtask streams [--short | --kills N | --bench [OPTIONS] | --broker]
   Options of --bench:
   --restore N  restore N records from a changelog (default: 1000000)
   --minutes N  measure windows for so long (default: 2)
+  --records N  measure single stores with N records (default: 1000000)
   --rounds N   measure single stores so often (default: 3)
+  --container M  in a control group with M MiB, as a container has: the page cache counts; as root
   --resume     keep what an interrupted run has measured";
 
 /// How often the night kills an application.
@@ -41,7 +43,9 @@ enum Form {
 struct Bench {
     restored: u64,
     minutes: f64,
+    records: u64,
     rounds: u32,
+    container_mib: Option<u64>,
     resumes: bool,
 }
 
@@ -58,7 +62,8 @@ fn form(arguments: &[String]) -> Result<Form, String> {
 }
 
 fn bench(options: &[&str]) -> Result<Bench, String> {
-    let mut bench = Bench { restored: 1_000_000, minutes: 2.0, rounds: 3, resumes: false };
+    let mut bench =
+        Bench { restored: 1_000_000, minutes: 2.0, records: 1_000_000, rounds: 3, container_mib: None, resumes: false };
     let mut options = options;
     while let [option, rest @ ..] = options {
         options = match (*option, rest) {
@@ -72,6 +77,14 @@ fn bench(options: &[&str]) -> Result<Bench, String> {
             }
             ("--minutes", [value, rest @ ..]) => {
                 bench.minutes = number(value, "minutes")?;
+                rest
+            }
+            ("--records", [value, rest @ ..]) => {
+                bench.records = number(value, "records")?;
+                rest
+            }
+            ("--container", [value, rest @ ..]) => {
+                bench.container_mib = Some(number(value, "MiB")?);
                 rest
             }
             ("--rounds", [value, rest @ ..]) => {
@@ -123,18 +136,66 @@ fn measure(root: &Path, library: &Path, bench: &Bench) -> Result<(), String> {
         let removed = std::fs::remove_dir_all(&folder);
         removed.map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
     }
-    let options = [
+    let options = vec![
         "-Dstreams.groups=bench".to_owned(),
         format!("-Dstreams.restore={}", bench.restored),
         format!("-Dstreams.minutes={}", bench.minutes),
+        format!("-Dstreams.records={}", bench.records),
         format!("-Dstreams.rounds={}", bench.rounds),
     ];
-    test(root, library, &options)?;
+    match bench.container_mib {
+        None => test(root, library, &options)?,
+        // One after the other: what a process has taken stays the group's when it leaves that.
+        Some(mib) => ["StoreBench", "ClusterBench"].iter().try_for_each(|class| {
+            let container = Container::make(mib)?;
+            let within = [
+                format!("-Dtest={class}"),
+                format!("-Dstreams.container={}", container.folder.display()),
+                // What is left of the container is the stores' and the page cache's.
+                format!("-Dstreams.heap={HEAP_MIB}"),
+                format!("-DargLine=-Xmx{HEAP_MIB}m"),
+            ];
+            test(root, library, &[&options[..], &within].concat())
+        })?,
+    }
     let table = folder.join("table.md");
     let table = std::fs::read_to_string(&table).map_err(|error| format!("cannot read {}: {error}", table.display()))?;
     println!("{table}");
     println!("streams: the table is in {}", folder.join("table.md").display());
     Ok(())
+}
+
+/// Java's heap in a container.
+const HEAP_MIB: u64 = 256;
+
+/// A control group for memory; it is removed when this is dropped.
+struct Container {
+    folder: PathBuf,
+}
+
+impl Container {
+    fn make(mib: u64) -> Result<Container, String> {
+        let memory = Path::new("/sys/fs/cgroup/memory");
+        let (parent, limit) = match memory.is_dir() {
+            true => (memory, "memory.limit_in_bytes"),
+            false => (Path::new("/sys/fs/cgroup"), "memory.max"),
+        };
+        let folder = parent.join(format!("stratakv-streams-{}", std::process::id()));
+        let made = std::fs::create_dir(&folder);
+        made.map_err(|error| format!("cannot make the control group {}: {error}; run it as root", folder.display()))?;
+        let container = Container { folder };
+        let limited = std::fs::write(container.folder.join(limit), (mib << 20).to_string());
+        limited.map_err(|error| format!("cannot limit the control group to {mib} MiB: {error}"))?;
+        Ok(container)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir(&self.folder) {
+            eprintln!("streams: cannot remove the control group {}: {error}", self.folder.display());
+        }
+    }
 }
 
 /// Runs the broker until the input ends.
@@ -183,11 +244,25 @@ mod tests {
         assert_eq!(form(&words(&["--kills", "7"])), Ok(Form::Long { kills: 7 }));
         assert_eq!(form(&words(&["--short"])), Ok(Form::Short));
         assert_eq!(form(&words(&["--broker"])), Ok(Form::Broker));
-        let bench = Bench { restored: 1_000_000, minutes: 2.0, rounds: 3, resumes: false };
+        let bench = Bench {
+            restored: 1_000_000,
+            minutes: 2.0,
+            records: 1_000_000,
+            rounds: 3,
+            container_mib: None,
+            resumes: false,
+        };
         assert_eq!(form(&words(&["--bench"])), Ok(Form::Bench(bench)));
-        let all = ["--bench", "--restore", "10000000", "--resume", "--minutes", "0.5", "--rounds", "1"];
-        let bench = Bench { restored: 10_000_000, minutes: 0.5, rounds: 1, resumes: true };
-        assert_eq!(form(&words(&all)), Ok(Form::Bench(bench)));
+        let all = "--bench --restore 10000000 --resume --minutes 0.5 --rounds 1 --records 5 --container 512";
+        let bench = Bench {
+            restored: 10_000_000,
+            minutes: 0.5,
+            records: 5,
+            rounds: 1,
+            container_mib: Some(512),
+            resumes: true,
+        };
+        assert_eq!(form(&words(&all.split(' ').collect::<Vec<_>>())), Ok(Form::Bench(bench)));
         assert!(form(&words(&["--kills", "many"])).is_err() && form(&words(&["--long"])).is_err());
         assert!(form(&words(&["--bench", "--minutes"])).is_err() && form(&words(&["--bench", "--all"])).is_err());
     }

@@ -233,6 +233,8 @@ stratakv_status stratakv_scan_next(stratakv_scan *scan, const uint8_t **key, siz
 /* The next records as a page (stratakv_entry): those that are read already, one at least, as many as find room in `room_len` bytes; `*len` bytes of `*count` entries. STRATAKV_ABSENT at the end. Where not even the next
  * one finds room, `*count` is 0 and `*len` is what it needs: call again with as much, or call stratakv_scan_next. After an error as stratakv_scan_next. */
 stratakv_status stratakv_scan_page(stratakv_scan *scan, void *room, size_t room_len, size_t *len, size_t *count, char **message);
+/* As stratakv_scan_new and then stratakv_scan_page. `*scan` is NULL if nothing follows these records, and if there is no scan for want of good arguments: else free it. */
+stratakv_status stratakv_scan_begin(const stratakv_collection *collection, const stratakv_scan_options *options, const stratakv_snapshot *snapshot, void *room, size_t room_len, size_t *len, size_t *count, stratakv_scan **scan, char **message);
 void stratakv_scan_free(stratakv_scan *scan);
 
 /* All collections as they are now. What writers replace keeps its space until it is freed. */

@@ -74,6 +74,24 @@ pub struct Scan {
 }
 
 impl Scan {
+    fn begin(
+        collection: Option<&Collection>,
+        options: Option<&ScanOptions<'_>>,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<Scan, Failure> {
+        let collection = &arg::handle(collection, "collection")?.records;
+        let options = options.map_or_else(|| Ok(stratakv::ScanOptions::all()), ScanOptions::read)?;
+        let scan = match snapshot {
+            Some(snapshot) => snapshot.snapshot.scan(collection, options),
+            None => collection.scan(options),
+        };
+        Ok(Scan { scan, held: None, key: bytes::Bytes::new(), value: bytes::Bytes::new() })
+    }
+
+    fn is_over(&self) -> bool {
+        self.held.is_none() && self.scan.is_over()
+    }
+
     fn take(&mut self) -> Option<Result<(bytes::Bytes, stratakv::Record), stratakv::Error>> {
         self.held.take().or_else(|| self.scan.next())
     }
@@ -111,14 +129,35 @@ c_function! {
         scan: Out<'_, Option<Box<Scan>>>,
     ) {
         let out = arg::wanted(scan, "scan")?.write(None);
-        let collection = &arg::handle(collection, "collection")?.records;
-        let options = options.map_or_else(|| Ok(stratakv::ScanOptions::all()), ScanOptions::read)?;
-        let scan = match snapshot {
-            Some(snapshot) => snapshot.snapshot.scan(collection, options),
-            None => collection.scan(options),
-        };
-        *out = Some(Box::new(Scan { scan, held: None, key: bytes::Bytes::new(), value: bytes::Bytes::new() }));
+        *out = Some(Box::new(Scan::begin(collection, options, snapshot)?));
         Ok(Status::Ok)
+    }
+}
+
+c_function! {
+    /// Begins a scan and gives its first page, and the scan itself if something follows.
+    fn stratakv_scan_begin(
+        collection: Option<&Collection>,
+        options: Option<&ScanOptions<'_>>,
+        snapshot: Option<&Snapshot>,
+        room: arg::Room<'_, u8>,
+        room_len: usize,
+        len: Out<'_, usize>,
+        count: Out<'_, usize>,
+        scan: Out<'_, Option<Box<Scan>>>,
+    ) {
+        let (len, count) = (arg::wanted(len, "page's length")?, arg::wanted(count, "count")?);
+        let (len, count) = (len.write(0), count.write(0));
+        let out = arg::wanted(scan, "scan")?.write(None);
+        let mut page = Page::new(room.take(room_len, "the room for records")?);
+        let mut scan = Scan::begin(collection, options, snapshot)?;
+        let filled = scan.fill(&mut page);
+        if filled.is_err() || !scan.is_over() {
+            *out = Some(Box::new(scan));
+        }
+        let needed = filled?;
+        (*len, *count) = (needed.unwrap_or_else(|| page.len()), page.count());
+        Ok(found(needed.is_some() || page.count() > 0))
     }
 }
 

@@ -314,6 +314,25 @@ static void pages(stratakv_store *store) {
     COMES_TO(STRATAKV_ERROR_USAGE, stratakv_scan_page(scan, NULL, 8, &len, &count, &message));
     stratakv_scan_free(scan);
 
+    /* All in one page, a page and the rest, none, and one that needs more room. */
+    static uint8_t all[4096];
+    OK(stratakv_scan_begin(paged, NULL, NULL, all, sizeof all, &len, &count, &scan, &message));
+    CHECK(count == 10 && scan == NULL);
+    OK(stratakv_scan_begin(paged, NULL, NULL, all, len - 1, &len, &count, &scan, &message));
+    CHECK(count == 9 && scan != NULL);
+    OK(stratakv_scan_page(scan, all, sizeof all, &len, &count, &message));
+    CHECK(count == 1);
+    ABSENT(stratakv_scan_page(scan, all, sizeof all, &len, &count, &message));
+    stratakv_scan_free(scan);
+    stratakv_scan_options none = {.from = "x", .from_len = 1};
+    ABSENT(stratakv_scan_begin(paged, &none, NULL, all, sizeof all, &len, &count, &scan, &message));
+    CHECK(count == 0 && scan == NULL);
+    OK(stratakv_scan_begin(paged, NULL, NULL, all, 39, &len, &count, &scan, &message));
+    CHECK(count == 0 && len == 40 && scan != NULL);
+    stratakv_scan_free(scan);
+    COMES_TO(STRATAKV_ERROR_USAGE, stratakv_scan_begin(NULL, NULL, NULL, all, sizeof all, &len, &count, &scan, &message));
+    CHECK(scan == NULL);
+
     /* A value in the caller's room; and one for which that is too small. */
     OK(stratakv_put(paged, "b", 1, "four", 4, NULL, NULL, &message));
     OK(stratakv_get_into(paged, "b", 1, room, sizeof room, &record, &message));

@@ -116,7 +116,7 @@ impl From<stratakv::Error> for Failure {
             ),
             stratakv::Error::Locked { .. } => {
                 format!(
-                    "{error}. If it is `stratakv serve`: --server HOST:PORT asks it (get, put, del, update, scan, dump, stats, backup)"
+                    "{error}. If it is `stratakv serve`: --server HOST:PORT asks it (get, put, del, update, scan, dump, collections, stats, backup)"
                 )
             }
             stratakv::Error::Operation(EngineError::Unsupported(Capability::Ordered)) => {

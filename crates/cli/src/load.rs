@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ use stratakv::{Collection, CollectionId, Error, Expect, Key, Kind, Order, OrderE
 use stratakv_base::quantity::{format_bytes, format_count};
 
 use crate::failure::Failure;
-use crate::json_line::{self, Named, Parsed};
+use crate::import::{Checkpoint, JsonLines, Position, Tally, tell_all};
+use crate::json_line::{Named, Parsed};
 use crate::opening::{DurabilityArguments, EngineArguments, MadeCollectionArguments, OpenArguments};
 use crate::progress;
 use crate::say::say;
@@ -22,8 +23,6 @@ use crate::write_queue::{NewRecord, RefusedWrite, WriteQueue};
 
 /// Progress is told of so many lines at a time.
 const TOLD_EVERY: u64 = 256;
-/// Longest line: a key and a value of the longest kind, every byte of them escaped (`\u0000`).
-const LINE_BYTES_MAX: u64 = 6 * (VALUE_BYTES_MAX as u64 + (64 << 10)) + 1024;
 
 /// Read lines of JSON, as `dump` writes them; the store is created if there is none
 #[derive(Args)]
@@ -72,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     // Before the store is opened: a wrong file name should not leave a new store behind.
-    let rows = JsonLines { lines: opened(&arguments.file)?, name: name.clone(), text: Vec::new(), line: 0 };
+    let rows = JsonLines::new(opened(&arguments.file)?, name.clone());
     let store = arguments.open.write(&arguments.durability, Some(&arguments.engine))?;
     let load = Load {
         default: arguments.collection.write(&store)?,
@@ -82,6 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         skip_errors: arguments.skip_errors,
         sorted: arguments.sorted,
         expect: Expect::Any,
+        checkpoint: None,
     };
     load.run(Box::new(rows))
 }
@@ -93,11 +93,19 @@ pub(crate) fn name_of(file: &Path) -> String {
 
 /// A file, or stdin.
 pub(crate) fn opened(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
-    if file == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
-    }
-    let opened =
-        File::open(file).map_err(|error| Failure::failed(format!("cannot read {}: {error}", file.display())))?;
+    if file == Path::new("-") { Ok(Box::new(io::stdin().lock())) } else { opened_at(file, 0) }
+}
+
+/// A file, from this byte on.
+pub(crate) fn opened_at(file: &Path, offset: u64) -> Result<Box<dyn BufRead>, Failure> {
+    let opened = File::open(file).and_then(|mut opened| {
+        // Not of a pipe, which has no places.
+        if offset > 0 {
+            opened.seek(SeekFrom::Start(offset))?;
+        }
+        Ok(opened)
+    });
+    let opened = opened.map_err(|error| Failure::failed(format!("cannot read {}: {error}", file.display())))?;
     Ok(Box::new(BufReader::with_capacity(1 << 20, opened)))
 }
 
@@ -119,37 +127,9 @@ pub(crate) struct Row {
 pub(crate) trait Rows {
     /// The next one; `None`: there are no more.
     fn next(&mut self) -> Result<Option<Row>, Failure>;
-}
 
-/// Lines of JSON.
-pub(crate) struct JsonLines {
-    pub(crate) lines: Box<dyn BufRead>,
-    pub(crate) name: String,
-    pub(crate) text: Vec<u8>,
-    pub(crate) line: u64,
-}
-
-impl Rows for JsonLines {
-    fn next(&mut self) -> Result<Option<Row>, Failure> {
-        let mut read_bytes = 0;
-        loop {
-            self.line += 1;
-            self.text.clear();
-            let read = self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.text);
-            let (name, line) = (&self.name, self.line);
-            let read = read.map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
-            if read == 0 {
-                return Ok(None);
-            }
-            if read as u64 == LINE_BYTES_MAX && self.text.last() != Some(&b'\n') {
-                return Err(Failure::failed(format!("{name}: line {line} is longer than any record can be")));
-            }
-            read_bytes += read as u64;
-            if !self.text.trim_ascii().is_empty() {
-                return Ok(Some(Row { line, parsed: parse(&self.text), read_bytes }));
-            }
-        }
-    }
+    /// Where the source is, behind the last one.
+    fn position(&self) -> Position;
 }
 
 /// What is loaded, and how.
@@ -164,6 +144,8 @@ pub(crate) struct Load {
     pub(crate) sorted: bool,
     /// Of each row's key.
     pub(crate) expect: Expect,
+    /// Of `import --resume`.
+    pub(crate) checkpoint: Option<Checkpoint>,
 }
 
 impl Load {
@@ -172,7 +154,7 @@ impl Load {
     /// # Errors
     /// A row is bad or cannot be written; the file cannot be read.
     pub(crate) fn run(self, rows: Box<dyn Rows>) -> Result<(), Failure> {
-        let Load { store, default, name, total_bytes, skip_errors, sorted, expect } = self;
+        let Load { store, default, name, total_bytes, skip_errors, sorted, expect, checkpoint } = self;
         let mut loader = Loader {
             default,
             store: store.clone(),
@@ -182,21 +164,28 @@ impl Load {
             expect,
             records: 0,
             bytes: 0,
-            skipped: 0,
-            progress: FileProgress { show: Box::new(progress::bar_of_bytes("loading")), read_bytes: 0, total_bytes },
+            skipped: checkpoint.as_ref().map_or(0, Checkpoint::passed_over_before),
+            progress: FileProgress {
+                show: Box::new(progress::bar_of_bytes("loading")),
+                read_bytes: checkpoint.as_ref().and_then(Checkpoint::begun_at).map_or(0, |position| position.offset),
+                total_bytes,
+            },
+            checkpoint,
         };
         let started = Instant::now();
         let result = loader.load(rows, &name, skip_errors);
         let drained = loader.writes.drain().and(loader.finish());
         loader.report(&name, started);
         let refused = loader.writes.take_refused();
-        drop(loader);
-        store.close()?;
         // A write that was refused comes from an earlier line than the one being read.
-        match refused {
+        let ended = match refused {
             Some(RefusedWrite { number, failure, .. }) => Err(failure.at(format!("{name}: line {number}"))),
             None => result.and(drained),
-        }
+        };
+        let ended = loader.end_checkpoint(ended);
+        drop(loader);
+        store.close()?;
+        ended
     }
 }
 
@@ -214,6 +203,7 @@ struct Loader {
     bytes: u64,
     skipped: u64,
     progress: FileProgress,
+    checkpoint: Option<Checkpoint>,
 }
 
 /// How far the file is read.
@@ -247,8 +237,38 @@ impl Loader {
                     return Err(Failure::failed(format!("{name}: line {line}: {why}; {advice}")));
                 }
             }
+            self.reached(rows.as_ref())?;
         }
         Ok(())
+    }
+
+    /// The row before was taken. Writes a checkpoint, if one is due.
+    fn reached(&mut self, rows: &dyn Rows) -> Result<(), Failure> {
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
+        if !checkpoint.is_due(1, self.writes.written()) {
+            return Ok(());
+        }
+        self.writes.drain()?;
+        match self.writes.is_refused() {
+            true => Ok(()),
+            false => {
+                checkpoint.at(rows.position());
+                checkpoint.save(&self.store, self.writes.written(), self.skipped, &Tally::default())
+            }
+        }
+    }
+
+    /// An import that reached its end needs its checkpoint no more; another one says what to do.
+    fn end_checkpoint(&mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
+        let Some(checkpoint) = self.checkpoint.take() else { return ended };
+        let advice = checkpoint.advice();
+        match ended {
+            Ok(()) => {
+                checkpoint.end();
+                Ok(())
+            }
+            Err(failure) => Err(Failure { message: format!("{}; then {advice}", failure.message), ..failure }),
+        }
     }
 
     /// Begins the write that a line asks for. An error is the line's, or the session's own.
@@ -315,8 +335,11 @@ impl Loader {
             skipped => format!(", {} passed over", format_count(skipped, "bad line")),
         };
         say!("{records} ({bytes}) loaded from {name} in {seconds:.1} s: {rate:.0} records/s, {byte_rate}/s{skipped}");
-        if written.unmet > 0 {
-            let kept = format_count(written.unmet, "record");
+        let all = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.all(written));
+        tell_all(all);
+        let unmet = all.unwrap_or(written).unmet;
+        if unmet > 0 {
+            let kept = format_count(unmet, "record");
             say!("left out: {kept}: their keys are there already (--keep-existing)");
         }
     }
@@ -339,11 +362,6 @@ fn made(store: &Store, named: &Named) -> Result<Collection, Failure> {
         },
         (_, None) => store.collection(name)?,
     })
-}
-
-/// What a line says, if the store takes it.
-fn parse(line: &[u8]) -> Result<Parsed, String> {
-    json_line::parse(line).and_then(taken)
 }
 
 /// A record, if the store takes it.

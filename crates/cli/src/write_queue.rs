@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use stratakv::limits::VALUE_BYTES_MAX;
 use stratakv::raw::{Change, ChangeKind, Operation, Reply};
 use stratakv::{Collection, Engine, Expect, Expiry, Key, Level, Session, Store};
@@ -42,12 +43,24 @@ pub(crate) struct RefusedWrite {
 }
 
 /// How many records were written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Written {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     /// Records whose condition did not hold.
     pub(crate) unmet: u64,
+}
+
+impl Written {
+    /// Both together.
+    pub(crate) fn and(self, other: Written) -> Written {
+        Written {
+            records: self.records.saturating_add(other.records),
+            bytes: self.bytes.saturating_add(other.bytes),
+            unmet: self.unmet.saturating_add(other.unmet),
+        }
+    }
 }
 
 /// Writes of records, in the order of their numbers for each key.

@@ -16,6 +16,8 @@ mod endings;
 mod exit_codes;
 #[path = "program/import.rs"]
 mod import;
+#[path = "program/import_resume.rs"]
+mod import_resume;
 #[path = "program/numbers.rs"]
 mod numbers;
 #[path = "program/operations.rs"]
@@ -32,6 +34,8 @@ mod region;
 mod remembered;
 #[path = "program/remote.rs"]
 mod remote;
+#[path = "program/remote_collections.rs"]
+mod remote_collections;
 #[path = "program/server.rs"]
 mod server;
 #[path = "program/trees.rs"]

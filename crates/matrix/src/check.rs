@@ -43,7 +43,7 @@ impl<P: Pmem> Matrix<P> {
         let level = |level| Box::new(LevelCursor::new(self.levels.level(level), pages)) as Box<dyn Cursor + '_>;
         let mut merge = Merge::new((0..self.levels.depth()).map(level).collect());
         merge.seek(&[])?;
-        let container = self.container.cursors_at(None, false)?.into_iter();
+        let container = self.container.cursors_at(None, None, false)?.into_iter();
         merge.join(container.map(|cursor| Box::new(cursor) as Box<dyn Cursor + '_>));
         let mut visible = Visible::new(&mut merge, ReadView { at: u64::MAX, now: Wall(0) }, &self.ranges);
         let mut records = 0;

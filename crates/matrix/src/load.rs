@@ -239,7 +239,7 @@ impl<P: Pmem> Matrix<P> {
         let Some((first, last)) = load.range() else { return Ok(true) };
         let (first, last) = (first.encoded(), last.encoded());
         let is_beyond = |cursor: &dyn Cursor| cursor.key().is_none_or(|key| key > last);
-        if !self.container.cursors_at(Some(first), false)?.iter().all(|cursor| is_beyond(cursor)) {
+        if !self.container.cursors_at(Some(first), None, false)?.iter().all(|cursor| is_beyond(cursor)) {
             return Ok(false);
         }
         let memory = self.in_memory(1);

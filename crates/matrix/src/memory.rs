@@ -49,6 +49,9 @@ impl Drop for Permit {
     }
 }
 
+/// Filters of rows may take this share of the memory.
+const FILTERS_SHARE: u64 = 8;
+
 /// What a request in flight is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IoPurpose {
@@ -256,6 +259,7 @@ impl<P: Pmem> Matrix<P> {
 
     /// Gives the cache what everything else leaves of the cap.
     pub(crate) fn balance_memory(&mut self, effects: &Effects) {
+        self.container.keep_filters_within(self.memory.bytes_max / FILTERS_SHARE);
         let used = self.container.footprint_bytes() + self.levels.footprint_bytes() as u64;
         self.memory.balance(used, effects);
     }

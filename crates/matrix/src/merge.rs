@@ -63,10 +63,9 @@ impl<'a> Merge<'a> {
 
     fn gather(&mut self, reverse: bool) {
         self.reverse = reverse;
-        let contender = |(cursor, place): (usize, &Box<dyn Cursor + 'a>)| {
-            Some(Contender { cursor, beginning: beginning(place.key()?) })
-        };
-        self.heap = self.cursors.iter().enumerate().filter_map(contender).collect();
+        let keys = self.cursors.iter().map(|cursor| cursor.key()).enumerate();
+        let contenders = keys.filter_map(|(cursor, key)| Some(Contender { cursor, beginning: beginning(key?) }));
+        self.heap = contenders.collect();
         for at in (0..self.heap.len() / 2).rev() {
             self.sink(at);
         }

@@ -216,8 +216,8 @@ impl<P: Pmem> Matrix<P> {
         if to.as_ref().is_some_and(|to| from >= *to) {
             return Ok(Keys { keys, is_last: true, next });
         }
-        let mut cursor = self.cursor_at(&memory, Some(&from), false)?;
         let way = Way { from: Some(&from), end: to.as_deref(), reverse: false };
+        let mut cursor = self.cursor_at(&memory, &way)?;
         let walk = Walk::new(self.scheduler.walks(), read_view, way, self.container.version());
         let mut visible = Visible::new(&mut cursor, read_view, &self.ranges).on(walk);
         while keys.len() < keys_max && bytes < bytes_max {

@@ -191,15 +191,12 @@ pub(crate) fn upper(bound: &Bound<Key>) -> Option<Vec<u8>> {
 }
 
 impl<P: Pmem> Matrix<P> {
-    /// Everything, as one cursor that stands at `key`, or before it as [`Cursor::seek_before`]
-    /// says. `memory` has one for each level. The container is searched when nothing is missing of
-    /// the levels: once, however many steps there are.
-    pub(crate) fn cursor_at<'a>(
-        &'a self,
-        memory: &'a [InMemory<'a>],
-        key: Option<&[u8]>,
-        reverse: bool,
-    ) -> Result<Merge<'a>, Stop> {
+    /// Everything, as one cursor that stands where the way begins, or before that as
+    /// [`Cursor::seek_before`] says; beyond its end something may be left out. `memory` has one for
+    /// each level. The container is searched when nothing is missing of the levels: once, however
+    /// many steps there are.
+    pub(crate) fn cursor_at<'a>(&'a self, memory: &'a [InMemory<'a>], way: &Way<'_>) -> Result<Merge<'a>, Stop> {
+        let Way { from: key, end, reverse } = *way;
         let level = |(level, memory): (usize, &'a InMemory<'a>)| {
             Box::new(LevelCursor::new(self.levels.level(level), memory)) as Box<dyn Cursor + 'a>
         };
@@ -209,7 +206,7 @@ impl<P: Pmem> Matrix<P> {
         } else {
             merge.seek(key.unwrap_or_default())?
         }
-        let container = self.container.cursors_at(key, reverse)?.into_iter();
+        let container = self.container.cursors_at(key, end, reverse)?.into_iter();
         merge.join(container.map(|cursor| Box::new(cursor) as Box<dyn Cursor + 'a>));
         Ok(merge)
     }
@@ -258,8 +255,8 @@ impl<P: Pmem> Matrix<P> {
             work.gathered = true;
             return Ok(());
         };
-        let mut cursor = self.cursor_at(&memory, at.as_deref(), work.reverse)?;
         let way = Way { from: at.as_deref(), end: end.as_deref(), reverse: work.reverse };
+        let mut cursor = self.cursor_at(&memory, &way)?;
         let walk = Walk::new(self.scheduler.walks(), work.read_view, way, self.container.version());
         let mut visible = Visible::new(&mut cursor, work.read_view, &self.ranges).on(walk);
         for _ in 0..WINDOW {

@@ -200,12 +200,12 @@ fn copy_into(
 }
 
 /// Whether a client is on this machine.
-fn is_local(peer: SocketAddr) -> bool {
+pub(crate) fn is_local(peer: SocketAddr) -> bool {
     // 127.0.0.1 has another name where both families come in at one socket.
     peer.ip().to_canonical().is_loopback()
 }
 
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
         // Writing to a String does not fail.

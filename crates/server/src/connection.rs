@@ -17,7 +17,8 @@ use stratakv_device::ring::Chunk;
 use stratakv_engine::{Operation, Reply, Value};
 use stratakv_protocol::memcache::binary::{REQUEST_MAGIC, Status};
 use stratakv_protocol::memcache::{
-    BinaryParsed, BinaryParser, BinaryRequest, Body, Detail, LINE_BYTES_MAX, Parsed, Parser, Statistics, Watched, reply,
+    BinaryParsed, BinaryParser, BinaryRequest, Body, CollectionsRequest, Detail, LINE_BYTES_MAX, Parsed, Parser,
+    Statistics, Watched, reply,
 };
 
 use crate::answer::{Answer, AnswerContext, Dialect, Planned};
@@ -142,6 +143,8 @@ pub(crate) trait ServerContext {
     fn watch(&self, kinds: Watched) -> Option<Watching>;
     /// Begins a backup of this name; the answer.
     fn backup(&self, name: &str) -> Vec<u8>;
+    /// Begins a request about collections; the answer.
+    fn collections(&self, asked: &CollectionsRequest<'_>) -> Vec<u8>;
     /// Changes what the store may take of memory; whether it can.
     fn limit_memory(&self, bytes: u64) -> bool;
     /// Reads the files of TLS again; the answer.

@@ -24,6 +24,7 @@ mod backups;
 mod bench;
 mod binary;
 mod block_budget;
+mod collection_jobs;
 mod connection;
 mod counters;
 mod credentials;

@@ -626,7 +626,8 @@ impl Server {
         }
         let threads = std::mem::take(&mut *lock(&self.threads));
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Defect))).collect();
-        self.shared.backups.stop();
+        self.shared.jobs.backups.stop();
+        self.shared.jobs.collections.stop();
         if let Some(presence) = lock(&self.presence).take() {
             presence.join(&self.shared);
         }

@@ -9,8 +9,9 @@ use stratakv::Engine;
 use stratakv_base::{Mono, Wall};
 use stratakv_device::{Socket, SocketAddress};
 use stratakv_engine::{Capability, Error};
-use stratakv_protocol::memcache::{Statistics, Watched, reply};
+use stratakv_protocol::memcache::{CollectionsRequest, Statistics, Watched, reply};
 
+use crate::backups::is_local;
 use crate::connection::ServerContext;
 use crate::memory_budget::client_memory_bytes;
 use crate::resp::{ClientDescription, ClientFilter, ConnectionAddress, EncodingSettings, KilledClients};
@@ -33,6 +34,16 @@ pub(crate) struct CommandContext<'a> {
     pub(crate) connection: u32,
 }
 
+impl CommandContext<'_> {
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.socket.peer_address().map(|peer| match peer {
+            SocketAddress::Tcp(peer) => peer,
+            // A client at a UNIX socket is on this machine.
+            SocketAddress::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
+        })
+    }
+}
+
 impl ServerContext for CommandContext<'_> {
     fn statistics(&self, which: Statistics, wall: Wall) -> Vec<u8> {
         statistics::text(self.shared, which, wall)
@@ -52,11 +63,7 @@ impl ServerContext for CommandContext<'_> {
     }
 
     fn backup(&self, name: &str) -> Vec<u8> {
-        let peer = self.socket.peer_address().map(|peer| match peer {
-            SocketAddress::Tcp(peer) => peer,
-            // A client at a UNIX socket is on this machine.
-            SocketAddress::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
-        });
+        let peer = self.peer_address();
         let store = self.shared.store.clone();
         if store.engine() == Engine::Tier {
             let mut answer = Vec::new();
@@ -64,8 +71,15 @@ impl ServerContext for CommandContext<'_> {
             return answer;
         }
         self.shared
+            .jobs
             .backups
             .begin(name, peer, move |to, added| store.backup_watched(to, added).map_err(|error| error.to_string()))
+    }
+
+    fn collections(&self, asked: &CollectionsRequest<'_>) -> Vec<u8> {
+        // With accounts nobody comes here who did not say who it is.
+        let is_trusted = self.shared.security.accounts.is_some() || self.peer_address().is_some_and(is_local);
+        self.shared.jobs.collections.begin(&self.shared.store, asked, is_trusted)
     }
 
     fn limit_memory(&self, bytes: u64) -> bool {

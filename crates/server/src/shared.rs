@@ -12,6 +12,7 @@ use stratakv_device::xdp::XdpHealth;
 use crate::absence::AbsenceWatch;
 use crate::backups::Backups;
 use crate::block_budget::BlockBudget;
+use crate::collection_jobs::CollectionJobs;
 use crate::counters::Counters;
 use crate::credentials::Accounts;
 use crate::details::Details;
@@ -44,12 +45,18 @@ pub(crate) struct Shared {
     pub(crate) marks: Marks,
     pub(crate) recency: Recency,
     pub(crate) worker_slots: Vec<WorkerSlot>,
-    pub(crate) backups: Arc<Backups>,
+    pub(crate) jobs: ClientJobs,
     pub(crate) stopping: AtomicBool,
     /// Monotonic nanosecond of the `flush_all` to come; 0 for none.
     pub(crate) flush_at: AtomicU64,
     pub(crate) resp: RespShared,
     pub(crate) absence: AbsenceWatch,
+}
+
+/// What clients begin and ask about later.
+pub(crate) struct ClientJobs {
+    pub(crate) backups: Arc<Backups>,
+    pub(crate) collections: Arc<CollectionJobs>,
 }
 
 /// Where a server listens.
@@ -105,7 +112,7 @@ pub(crate) struct Figures {
 impl Shared {
     /// When the last backup was whole, in seconds of the wall clock; at first the server's start.
     pub(crate) fn saved_at(&self) -> u64 {
-        self.backups.whole_at().unwrap_or_else(|| {
+        self.jobs.backups.whole_at().unwrap_or_else(|| {
             let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
             now.saturating_sub(self.started.elapsed()).as_secs()
         })
@@ -225,7 +232,10 @@ pub(crate) fn share(
         marks: Marks::default(),
         recency: Recency::default(),
         worker_slots,
-        backups: Backups::new(options.backup_directory.clone(), options.backup_rate),
+        jobs: ClientJobs {
+            backups: Backups::new(options.backup_directory.clone(), options.backup_rate),
+            collections: Arc::default(),
+        },
         stopping: false.into(),
         flush_at: 0.into(),
         resp,

@@ -38,7 +38,8 @@ pub(crate) fn text(shared: &Shared, which: Statistics, wall: Wall) -> Vec<u8> {
             reply::stat(&mut out, "sizes_error", "sizes_are_not_counted");
         }
         Statistics::Connections => connections(shared, &mut out),
-        Statistics::Backup => shared.backups.tell(&mut out),
+        Statistics::Backup => shared.jobs.backups.tell(&mut out),
+        Statistics::Collections => shared.jobs.collections.tell(&mut out),
         Statistics::Reset => {
             shared.figures.counters.iter().for_each(Counters::reset);
             shared.figures.details.reset();

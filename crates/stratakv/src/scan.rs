@@ -1,8 +1,8 @@
 //! Ordered scans over all shards, a round of keys at a time ([`crate::merge`]). Not a snapshot:
 //! each key's latest value when its record is read.
 //!
-//! While a round is consumed the next one is being read. A round holds a bounded number of bytes,
-//! whatever the sizes of values are.
+//! While a long round is consumed the next one is being read. A round holds a bounded number of
+//! bytes, whatever the sizes of values are.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -264,7 +264,9 @@ impl Scan {
         let inner = self.collection.inner();
         if inner.shards() == 1 && !std::mem::take(&mut self.is_record_by_record) {
             let wanted = !self.ended && !inner.is_page_expired(&self.request);
-            return Ok(wanted.then(|| Round::of_one_shard(inner, &self.request)));
+            // To have another thread read the first few records takes longer than that does.
+            let is_first = self.rounds == 0;
+            return Ok(wanted.then(|| Round::of_one_shard(inner, &self.request, is_first)));
         }
         let keys = self.next_keys()?;
         if keys.is_empty() {
@@ -319,6 +321,17 @@ impl Scan {
     /// several shards a call may read the keys of the records behind them.
     pub fn ready(&self) -> usize {
         if self.keys_only { self.keys.len() } else { self.round.as_ref().map_or(0, Round::ready) }
+    }
+
+    /// Whether it is known that nothing follows: [`Scan::next`] would give `None`.
+    pub fn is_over(&self) -> bool {
+        let has_records = |round: &Round| round.parts.iter().any(|part| !part.is_done || !part.items.is_empty());
+        self.ended
+            && self.refused.is_none()
+            && self.keys.is_empty()
+            && self.ahead.is_none()
+            && !self.is_record_by_record
+            && !self.round.as_ref().is_some_and(has_records)
     }
 
     fn next_key(&mut self) -> Option<Result<Key, Error>> {
@@ -427,14 +440,28 @@ impl Round {
     }
 
     /// Of a store with one shard, which needs no keys to merge: the records are asked for at once.
-    fn of_one_shard(inner: &Inner, request: &PageRequest) -> Round {
+    /// `at_once`: by the calling thread, which waits for it anyway.
+    fn of_one_shard(inner: &Inner, request: &PageRequest, at_once: bool) -> Round {
         let mut round = Round::empty(request.reverse);
         let request = PageRequest { keys_only: false, ..request.clone() };
         let share = Share { shard: 0, keys: Vec::new(), request };
         round.parts.push(ShardRound { share, is_done: false, items: VecDeque::new() });
         round.end = Some(End::Failed);
-        round.ask(inner);
+        if at_once {
+            round.read(inner);
+        } else {
+            round.ask(inner);
+        }
         round
+    }
+
+    /// What [`Round::ask`] and [`Round::arrive`] do, of one shard and without handing it over.
+    fn read(&mut self, inner: &Inner) {
+        while let Some(request) = self.parts.first().filter(|part| !part.is_done).map(|part| part.share.request.clone())
+        {
+            let reply = inner.runtime.execute(0, Operation::Page(request.into()));
+            self.take_of_one_shard(reply);
+        }
     }
 
     /// Records that have come and are not taken.

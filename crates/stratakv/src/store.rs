@@ -199,6 +199,12 @@ impl Store {
         &self.inner().files.path
     }
 
+    /// Its own, drawn when it was created, in 32 hexadecimal digits. A restored store has another
+    /// one than the store of its backup.
+    pub fn uuid(&self) -> &str {
+        &self.inner().identity.uuid
+    }
+
     /// What opening found.
     pub fn recovery(&self) -> &RecoverySummary {
         &self.inner().recovery

@@ -88,11 +88,7 @@ pub fn run(root: &Path, directory: &Path) -> Result<(), String> {
     let has_crun = Command::new("crun").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !has_crun || !clean_root::is_root() {
         let missing = if has_crun { "running an image takes root" } else { "crun is not installed (Debian: crun)" };
-        if std::env::var_os("CI").is_some() {
-            return Err(missing.into());
-        }
-        println!("skipped: {missing}");
-        return Ok(());
+        return super::leave_out(missing);
     }
     let text = fs::read_to_string(root.join(PROFILE)).map_err(|error| format!("{PROFILE}: {error}"))?;
     let profile: Value = serde_json::from_str(&text).map_err(|error| format!("{PROFILE}: {error}"))?;

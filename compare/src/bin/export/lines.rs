@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,12 +32,60 @@ pub struct Lines<W> {
     left_out: BTreeMap<&'static str, (u64, String)>,
     /// Told, and nothing that was asked for.
     notes: Vec<String>,
+    /// An earlier run of `import --resume` has all up to this key, in the order of the source.
+    behind: Option<Vec<u8>>,
+}
+
+/// The first line of what goes on behind a key: `import --resume` looks for it.
+#[derive(Serialize)]
+struct Continuation {
+    continues_behind_base64: String,
+}
+
+/// The last key that a checkpoint of `import --resume` names; `None`: there is no such file, or it
+/// names none yet.
+///
+/// # Errors
+/// The file cannot be read, or is no checkpoint.
+pub fn last_key(checkpoint: &Path) -> Result<Option<Vec<u8>>, String> {
+    let shown = checkpoint.display();
+    let text = match std::fs::read(checkpoint) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot read {shown}: {error}")),
+    };
+    let other = || format!("{shown} is no checkpoint of `stratakv import --resume`: name the one that it writes");
+    let saved: serde_json::Value = serde_json::from_slice(&text).map_err(|_| other())?;
+    let position = saved.get("position").ok_or_else(other)?;
+    let Some(key) = position.get("last_key_base64") else { return Ok(None) };
+    let key = key.as_str().and_then(|key| STANDARD.decode(key).ok());
+    key.map(Some).ok_or_else(other)
 }
 
 impl<W: Write> Lines<W> {
     /// None yet.
     pub fn new(out: W) -> Lines<W> {
-        Lines { out, records: 0, bytes: 0, left_out: BTreeMap::new(), notes: Vec::new() }
+        Lines { out, records: 0, bytes: 0, left_out: BTreeMap::new(), notes: Vec::new(), behind: None }
+    }
+
+    /// Goes on behind this key, and says so in the first line.
+    ///
+    /// # Errors
+    /// Nobody reads the lines.
+    pub fn begin_behind(&mut self, key: Vec<u8>) -> Result<(), String> {
+        let line = Continuation { continues_behind_base64: STANDARD.encode(&key) };
+        self.behind = Some(key);
+        self.write_line(&line)
+    }
+
+    /// Where the source is to be read from; the record of this key itself is passed over.
+    pub fn begun_behind(&self) -> Option<&[u8]> {
+        self.behind.as_deref()
+    }
+
+    fn write_line(&mut self, line: &impl Serialize) -> Result<(), String> {
+        serde_json::to_writer(&mut self.out, line).map_err(|error| format!("cannot write: {error}"))?;
+        self.out.write_all(b"\n").map_err(|error| format!("cannot write: {error}"))
     }
 
     /// Writes a record, or counts why not.
@@ -45,6 +94,7 @@ impl<W: Write> Lines<W> {
     /// Nobody reads the lines.
     pub fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         match (key.len(), value.len()) {
+            _ if self.behind.as_deref() == Some(key) => {}
             (0, _) => self.leave_out("a store has no empty key", key),
             (bytes, _) if bytes > KEY_BYTES_MAX => self.leave_out("keys have at most 65,535 bytes", key),
             (_, bytes) if bytes > VALUE_BYTES_MAX => self.leave_out("values have at most 64 MiB", key),
@@ -53,8 +103,7 @@ impl<W: Write> Lines<W> {
                 let (key_text, value_text) = (std::str::from_utf8(key).ok(), std::str::from_utf8(value).ok());
                 let line =
                     Line { key: key_text, key_base64: base64(key), value: value_text, value_base64: base64(value) };
-                serde_json::to_writer(&mut self.out, &line).map_err(|error| format!("cannot write: {error}"))?;
-                self.out.write_all(b"\n").map_err(|error| format!("cannot write: {error}"))?;
+                self.write_line(&line)?;
                 self.records += 1;
                 self.bytes += (key.len() + value.len()) as u64;
             }
@@ -118,5 +167,26 @@ mod tests {
         assert!(report.contains("2 records (5 bytes)") && report.contains("1: keys have at most"), "{report}");
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "{\"key\":\"k\",\"value\":\"v\\n\"}\n{\"key_base64\":\"/w==\",\"value_base64\":\"gA==\"}\n");
+    }
+
+    #[test]
+    fn lines_go_on_behind_the_key_of_a_checkpoint() {
+        let file = std::env::temp_dir().join(format!("stratakv-export-checkpoint-{}", std::process::id()));
+        assert_eq!(last_key(&file), Ok(None));
+        std::fs::write(&file, "{\"version\":1,\"position\":{\"offset\":9,\"last_key_base64\":\"aw==\"}}").unwrap();
+        let mut out = Vec::new();
+        let mut lines = Lines::new(&mut out);
+        lines.begin_behind(last_key(&file).unwrap().unwrap()).unwrap();
+        assert_eq!(lines.begun_behind(), Some(&b"k"[..]));
+        lines.write(b"k", b"is there").unwrap();
+        lines.write(b"l", b"v").unwrap();
+        assert!(lines.report().contains("1 records"));
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "{\"continues_behind_base64\":\"aw==\"}\n{\"key\":\"l\",\"value\":\"v\"}\n");
+        for none in ["", "{}", "{\"position\":{\"last_key_base64\":\"?\"}}"] {
+            std::fs::write(&file, none).unwrap();
+            assert!(last_key(&file).unwrap_err().contains("no checkpoint"), "{none}");
+        }
+        std::fs::remove_file(&file).unwrap();
     }
 }

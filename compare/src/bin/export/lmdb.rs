@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "LMDB maps a file that others could change")]
 
 use std::io::Write;
+use std::ops::Bound;
 use std::path::Path;
 
 use heed::types::Bytes;
@@ -45,7 +46,9 @@ fn read_from<W: Write>(
     let found = env.open_database::<Bytes, Bytes>(&transaction, database).map_err(wrong)?;
     let found = found.ok_or_else(|| format!("{} has no database `{}`", path.display(), database.unwrap_or("")))?;
     let mut before: Option<&[u8]> = None;
-    for record in found.iter(&transaction).map_err(wrong)? {
+    let from = lines.begun_behind().map(<[u8]>::to_vec);
+    let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+    for record in found.range(&transaction, &(from, Bound::Unbounded)).map_err(wrong)? {
         let (key, value) = record.map_err(wrong)?;
         if database.is_none() && is_named(env, &transaction, key, value) {
             let name = String::from_utf8_lossy(key);
@@ -103,6 +106,12 @@ mod tests {
         assert!(text.lines().count() == 3 && text.contains("\"k\"") && text.contains("\"long\""), "{text}");
         assert!(report.contains("3 records") && report.contains("--database other"), "{report}");
         assert_eq!(exported(Some("other")).0, "{\"key\":\"o\",\"value\":\"1\"}\n");
+        for (key, rest) in [("a", 3), ("k", 2), ("long", 1), ("zero\0", 0)] {
+            let mut lines = Lines::new(Vec::new());
+            lines.begin_behind(key.into()).unwrap();
+            read(&folder, None, &mut lines).unwrap();
+            assert!(lines.report().contains(&format!("{rest} records")), "{key}: {}", lines.report());
+        }
         let why = read(&folder, Some("absent"), &mut Lines::new(Vec::new())).unwrap_err();
         assert!(why.contains("no database `absent`"), "{why}");
         std::fs::remove_dir_all(&folder).unwrap();

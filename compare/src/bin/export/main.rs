@@ -21,12 +21,19 @@ use crate::lines::Lines;
   export rocksdb /var/lib/app/db | stratakv import - --format jsonl --data copy
   export rocksdb DIR --column-family users | stratakv import - --format jsonl --collection users
   export lmdb data.mdb --database posts > posts.jsonl
+  export rocksdb DIR --resume C | stratakv import - --format jsonl --resume C --data copy
 
 The source is opened for reading only. RocksDB must be closed, or its newest writes may be missing. \
 LMDB may be in use. At the end it says how many records were written and what was left out; \
-exit code 6 if something was."
+exit code 6 if something was.
+
+With --resume the lines go on behind the last key that the checkpoint of `import --resume` names, which \
+has to read the same file. Run the same line again until it comes to its end."
 )]
 struct Arguments {
+    /// Go on behind the last key that this checkpoint of `stratakv import --resume` names
+    #[arg(long, value_name = "FILE", global = true)]
+    resume: Option<PathBuf>,
     #[command(subcommand)]
     source: Source,
 }
@@ -54,10 +61,12 @@ enum Source {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut lines = Lines::new(io::BufWriter::with_capacity(1 << 20, io::stdout().lock()));
-    let read = match &arguments.source {
+    let begun = arguments.resume.as_deref().map_or(Ok(None), lines::last_key);
+    let begun = begun.and_then(|behind| behind.map_or(Ok(()), |key| lines.begin_behind(key)));
+    let read = begun.and_then(|()| match &arguments.source {
         Source::Rocksdb { directory, column_family } => rocksdb::read(directory, column_family, &mut lines),
         Source::Lmdb { path, database } => lmdb::read(path, database.as_deref(), &mut lines),
-    };
+    });
     let ended = read.and_then(|()| lines.end());
     let mut say = io::stderr().lock();
     // Whoever reads neither is told by the exit code.

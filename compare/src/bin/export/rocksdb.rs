@@ -38,6 +38,7 @@ unsafe extern "C" {
     fn rocksdb_create_iterator_cf(db: Pointer, options: Pointer, family: Pointer) -> Pointer;
     fn rocksdb_iter_destroy(iterator: Pointer);
     fn rocksdb_iter_seek_to_first(iterator: Pointer);
+    fn rocksdb_iter_seek(iterator: Pointer, key: *const u8, key_bytes: usize);
     fn rocksdb_iter_valid(iterator: Pointer) -> u8;
     fn rocksdb_iter_key(iterator: Pointer, len: *mut usize) -> *const u8;
     fn rocksdb_iter_value(iterator: Pointer, len: *mut usize) -> *const u8;
@@ -152,7 +153,10 @@ pub fn read<W: Write>(path: &Path, family: &str, lines: &mut Lines<W>) -> Result
     unsafe {
         let options = rocksdb_readoptions_create();
         let iterator = rocksdb_create_iterator_cf(opened.db, options, opened.family());
-        rocksdb_iter_seek_to_first(iterator);
+        match lines.begun_behind() {
+            None => rocksdb_iter_seek_to_first(iterator),
+            Some(key) => rocksdb_iter_seek(iterator, key.as_ptr(), key.len()),
+        }
         let written = each(iterator, lines);
         let mut error = ptr::null_mut();
         rocksdb_iter_get_error(iterator, &raw mut error);
@@ -258,6 +262,12 @@ mod tests {
         assert_eq!(text, "{\"key\":\"a\",\"value\":\"1\"}\n{\"key_base64\":\"/wA=\",\"value\":\"\"}\n");
         assert!(report.contains("--column-family users") && report.contains("1: a store has no empty key"), "{report}");
         assert_eq!(exported("users").0, "{\"key\":\"u\",\"value\":\"2\"}\n");
+        for (key, rest) in [("", 2), ("a", 1), ("b", 1), ("~", 1)] {
+            let mut lines = Lines::new(Vec::new());
+            lines.begin_behind(key.into()).unwrap();
+            read(&folder, "default", &mut lines).unwrap();
+            assert!(lines.report().contains(&format!("{rest} records")), "{key}: {}", lines.report());
+        }
         let why = read(&folder, "absent", &mut Lines::new(Vec::new())).unwrap_err();
         assert!(why.contains("default, users"), "{why}");
         let why = read(&folder.join("absent"), "default", &mut Lines::new(Vec::new())).unwrap_err();

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
+use super::checkpoint::Position;
 use super::rdb::{RdbError, RdbItem, RdbReader};
 use super::record::SourceRecord;
 use super::tally::Reason;
@@ -61,25 +62,40 @@ pub(super) fn import_rdb(
 ) -> Result<(), Failure> {
     let database = asked.unwrap_or(0);
     let reason = if asked.is_some() { Reason::Harmless } else { Reason::Unsupported };
+    // What earlier runs took is read again, as the checksum is that of the whole file.
+    let begun_at = target.begun_at().map_or(0, |position| position.offset);
     loop {
         let item = reader.next().map_err(|error| failure(name, &error))?;
-        let of = reader.database();
-        let elsewhere = match &item {
-            RdbItem::Record(SourceRecord { key, .. }) | RdbItem::LeftOut { key, .. } | RdbItem::Damaged { key, .. } => {
-                Some(key).filter(|_| of != u64::from(database))
-            }
-            RdbItem::Foreign(_) | RdbItem::End { .. } => None,
-        };
-        if let Some(key) = elsewhere {
-            target.tally().add(reason, format!("they are in database {of}: import it by --database {of}"), key);
+        let offset = reader.offset();
+        if offset <= begun_at && !matches!(item, RdbItem::End { .. }) {
             continue;
         }
+        let of = reader.database();
         match item {
             RdbItem::End { .. } => return Ok(()),
-            RdbItem::Foreign(what) => target.tally().add(Reason::Unsupported, what, b""),
-            RdbItem::Record(record) => target.take(record)?,
-            RdbItem::LeftOut { key, what } => target.tally().add(Reason::Unsupported, what, &key),
-            RdbItem::Damaged { key, why } => target.tally().add(Reason::Failed, why, &key),
+            item => take(item, (of != u64::from(database)).then_some((of, reason)), target)?,
         }
+        target.reached(Position { offset, ..Position::default() })?;
     }
+}
+
+/// Takes an item, or counts why not. `elsewhere`: it is in this other database, and what that
+/// means.
+fn take(item: RdbItem, elsewhere: Option<(u64, Reason)>, target: &mut dyn Sink) -> Result<(), Failure> {
+    if let (
+        Some((of, reason)),
+        RdbItem::Record(SourceRecord { key, .. }) | RdbItem::LeftOut { key, .. } | RdbItem::Damaged { key, .. },
+    ) = (elsewhere, &item)
+    {
+        target.tally().add(reason, format!("they are in database {of}: import it by --database {of}"), key);
+        return Ok(());
+    }
+    match item {
+        RdbItem::End { .. } => {}
+        RdbItem::Foreign(what) => target.tally().add(Reason::Unsupported, what, b""),
+        RdbItem::Record(record) => target.take(record)?,
+        RdbItem::LeftOut { key, what } => target.tally().add(Reason::Unsupported, what, &key),
+        RdbItem::Damaged { key, why } => target.tally().add(Reason::Failed, why, &key),
+    }
+    Ok(())
 }

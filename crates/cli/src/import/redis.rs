@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use stratakv::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stratakv_base::quantity::format_count;
 
+use super::checkpoint::Position;
 use super::rdb::{TOO_LARGE, TOO_LONG};
 use super::record::{SourceRecord, SourceValue};
 use super::tally::Reason;
@@ -146,6 +147,17 @@ impl Redis {
         Ok(())
     }
 
+    /// What it draws at each start; `None`: it tells none.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(super) fn run_id(&mut self) -> Result<Option<String>, Failure> {
+        let RespReply::Bytes(Some(told)) = self.client.ask(&[b"INFO", b"server"])? else { return Ok(None) };
+        let told = String::from_utf8_lossy(&told);
+        let run_id = told.lines().find_map(|line| line.trim().strip_prefix("run_id:"));
+        Ok(run_id.filter(|run_id| !run_id.is_empty()).map(str::to_owned))
+    }
+
     /// Of all keys only those that begin with this.
     pub(super) fn with_prefix(self, prefix: &[u8]) -> Redis {
         Redis { prefix: prefix.to_vec(), ..self }
@@ -153,7 +165,8 @@ impl Redis {
 
     pub(super) fn import(mut self, target: &mut dyn Sink) -> Result<(), Failure> {
         target.expect(self.records);
-        let mut cursor = b"0".to_vec();
+        let begun_at = target.begun_at().and_then(|position| position.cursor);
+        let mut cursor = begun_at.map_or_else(|| b"0".to_vec(), String::into_bytes);
         loop {
             let reply = self.client.expect(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT])?;
             let (next, mut keys) = page(&reply).ok_or_else(|| self.client.unexpected_reply(&reply))?;
@@ -178,6 +191,9 @@ impl Redis {
                 return Err(self.client.stands_still());
             }
             cursor = next.to_vec();
+            if let Ok(cursor) = String::from_utf8(cursor.clone()) {
+                target.reached(Position { cursor: Some(cursor), ..Position::default() })?;
+            }
         }
     }
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
-use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
+use csv::{ByteRecord, Reader, ReaderBuilder};
 use serde_json::{Map, Value};
 use stratakv::{Expiry, Kind};
 
+use super::checkpoint::Position;
 use super::record::SourceValue;
 use super::value::encode;
 use crate::csv_line::COLUMNS;
@@ -41,6 +42,17 @@ pub(crate) struct CsvArguments {
     /// Of a CSV file: what becomes of a row [default: value]
     #[arg(long, value_enum)]
     rows: Option<RowForm>,
+    /// Of a CSV file: what stands between two fields, one character of ASCII, or `tab` [default: ,]
+    #[arg(long, value_name = "CHARACTER", value_parser = parse_separator)]
+    separator: Option<u8>,
+}
+
+fn parse_separator(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r') => Ok(*byte),
+        _ => Err("one character of ASCII, no quote and no end of a line; or `tab`".into()),
+    }
 }
 
 impl CsvArguments {
@@ -50,9 +62,23 @@ impl CsvArguments {
             ("--key-column", self.key_column.is_some()),
             ("--value-column", self.value_column.is_some()),
             ("--rows", self.rows.is_some()),
+            ("--separator", self.separator.is_some()),
         ]
         .into_iter()
         .find_map(|(name, is_given)| is_given.then_some(name))
+    }
+
+    /// For a checkpoint.
+    pub(super) fn shown(&self) -> String {
+        let separator = self.separator.unwrap_or(b',').escape_ascii();
+        let (key, value, rows) = (&self.key_column, &self.value_column, self.rows.unwrap_or_default());
+        format!("csv, --key-column {key:?}, --value-column {value:?}, --rows {rows:?}, --separator {separator}")
+    }
+
+    fn reader(&self, has_head: bool, bytes: RowBytes) -> Reader<RowBytes> {
+        let mut builder = ReaderBuilder::new();
+        // The length of a row is compared with the head, which a reader of the rest has not seen.
+        builder.delimiter(self.separator.unwrap_or(b',')).has_headers(has_head).flexible(true).from_reader(bytes)
     }
 }
 
@@ -110,6 +136,8 @@ pub(super) struct CsvRows {
     value: Option<usize>,
     form: RowForm,
     read_bytes: u64,
+    /// Where the reader began: at the file's begin, or where an earlier run stood.
+    begun_at: Position,
 }
 
 impl CsvRows {
@@ -119,8 +147,7 @@ impl CsvRows {
     /// It cannot be read, lacks a column, or has one that would be passed over.
     pub(super) fn new(file: Box<dyn BufRead>, name: &str, arguments: &CsvArguments) -> Result<CsvRows, Failure> {
         let row_left = Rc::new(Cell::new(HEAD_BYTES_MAX));
-        let mut reader =
-            ReaderBuilder::new().from_reader(RowBytes { file, left: Rc::clone(&row_left), is_quoted: false });
+        let mut reader = arguments.reader(true, RowBytes { file, left: Rc::clone(&row_left), is_quoted: false });
         let head = reader.byte_headers().map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
         let columns: Vec<String> = head.iter().map(|column| String::from_utf8_lossy(column).into_owned()).collect();
         let place = |wanted: &str| columns.iter().position(|column| column == wanted);
@@ -163,7 +190,19 @@ impl CsvRows {
             value,
             form,
             read_bytes: 0,
+            begun_at: Position::default(),
         })
+    }
+
+    /// Goes on where an earlier run stood: `rest` is the file from there.
+    pub(super) fn resumed(self, position: &Position, arguments: &CsvArguments, rest: Box<dyn BufRead>) -> CsvRows {
+        let bytes = RowBytes { file: rest, left: Rc::clone(&self.row_left), is_quoted: false };
+        CsvRows { reader: arguments.reader(false, bytes), read_bytes: 0, begun_at: position.clone(), ..self }
+    }
+
+    /// Of the file, by the reader's own count of lines from 1 on.
+    fn line(&self, line: u64) -> u64 {
+        line + self.begun_at.line.saturating_sub(1)
     }
 
     fn parse(&self, record: &ByteRecord) -> Result<Parsed, String> {
@@ -233,24 +272,30 @@ impl CsvRows {
 impl Rows for CsvRows {
     fn next(&mut self) -> Result<Option<Row>, Failure> {
         let mut record = ByteRecord::new();
-        let line = self.reader.position().line();
+        let line = self.line(self.reader.position().line());
         self.row_left.set(self.row_bytes_max);
         let read = self.reader.read_byte_record(&mut record);
-        let line = record.position().map_or(line, csv::Position::line);
+        let line = record.position().map_or(line, |position| self.line(position.line()));
+        let (has, expected) = (record.len(), self.columns.len());
         let parsed = match read {
             Ok(false) => return Ok(None),
+            Ok(true) if has != expected => Err(format!("it has {has} fields, and the first line names {expected}")),
             Ok(true) => self.parse(&record),
-            Err(error) => match error.kind() {
-                ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                    Err(format!("it has {len} fields, and the first line names {expected_len}"))
-                }
-                _ => return Err(Failure::failed(format!("cannot read {}, line {line}: {error}", self.name))),
-            },
+            Err(error) => return Err(Failure::failed(format!("cannot read {}, line {line}: {error}", self.name))),
         };
         let behind = self.reader.position().byte();
         let read_bytes = behind.saturating_sub(self.read_bytes);
         self.read_bytes = behind;
         Ok(Some(Row { line, parsed, read_bytes }))
+    }
+
+    fn position(&self) -> Position {
+        let position = self.reader.position();
+        Position {
+            offset: self.begun_at.offset + position.byte(),
+            line: self.line(position.line()),
+            ..Position::default()
+        }
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use stratakv_base::quantity::format_count;
 
 use crate::failure::{Exit, Failure};
 use crate::say::say;
 
 /// Why a record is not in the store, and what that means for the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Reason {
     /// Nothing is lost: it had expired, was deleted meanwhile, or was to be kept as it is.
     Harmless,
@@ -19,17 +21,43 @@ pub(super) enum Reason {
 }
 
 /// Records of one reason.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct LeftOut {
     count: u64,
     /// One of them, as it is shown.
     example: String,
 }
 
+/// The same, as a checkpoint has it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedReason {
+    reason: Reason,
+    what: String,
+    count: u64,
+    example: String,
+}
+
 /// All of an import.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Vec<SavedReason>", from = "Vec<SavedReason>")]
+pub(crate) struct Tally {
     left_out: BTreeMap<(Reason, String), LeftOut>,
+}
+
+impl From<Tally> for Vec<SavedReason> {
+    fn from(tally: Tally) -> Vec<SavedReason> {
+        let saved =
+            |((reason, what), LeftOut { count, example }): (_, LeftOut)| SavedReason { reason, what, count, example };
+        tally.left_out.into_iter().map(saved).collect()
+    }
+}
+
+impl From<Vec<SavedReason>> for Tally {
+    fn from(saved: Vec<SavedReason>) -> Tally {
+        let known = |SavedReason { reason, what, count, example }| ((reason, what), LeftOut { count, example });
+        Tally { left_out: saved.into_iter().map(known).collect() }
+    }
 }
 
 impl Tally {

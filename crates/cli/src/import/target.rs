@@ -9,13 +9,14 @@ use stratakv_base::limits::KEY_BYTES_MAX;
 use stratakv_base::quantity::{format_bytes, format_count};
 use stratakv_structures::{STRUCTURE_FLAGS, tree::PACKED_BYTES_MAX};
 
+use super::checkpoint::{Checkpoint, Position};
 use super::record::SourceRecord;
 use super::tally::{Reason, Tally};
 use super::value::encode;
 use crate::failure::Failure;
 use crate::progress;
 use crate::say::say;
-use crate::write_queue::{NewRecord, RefusedWrite, WriteQueue};
+use crate::write_queue::{NewRecord, RefusedWrite, WriteQueue, Written};
 
 /// Progress is told of so many records at a time.
 const TOLD_EVERY: u64 = 256;
@@ -33,10 +34,24 @@ pub(super) trait Sink {
 
     /// What is left out.
     fn tally(&mut self) -> &mut Tally;
+
+    /// Where an earlier run stood, if this one goes on.
+    fn begun_at(&self) -> Option<Position> {
+        None
+    }
+
+    /// All records of the source up to there were taken.
+    ///
+    /// # Errors
+    /// A checkpoint was due, and could not be written.
+    fn reached(&mut self, _: Position) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 /// A store: writes records, and counts them.
 pub(super) struct Target {
+    store: Store,
     collection: Collection,
     writes: WriteQueue,
     expect: Expect,
@@ -47,19 +62,30 @@ pub(super) struct Target {
     /// How many records the source says that it has; 0: nobody knows.
     expected: u64,
     show: Box<dyn Fn(u64, u64)>,
+    /// With `--resume`; and how many records were taken up to where the source is.
+    checkpoint: Option<Checkpoint>,
+    reached: u64,
 }
 
 impl Target {
-    pub(super) fn new(store: &Store, collection: Collection, keep_existing: bool) -> Result<Target, Failure> {
+    pub(super) fn new(
+        store: &Store,
+        collection: Collection,
+        keep_existing: bool,
+        checkpoint: Option<Checkpoint>,
+    ) -> Result<Target, Failure> {
         Ok(Target {
+            store: store.clone(),
             has_trees: store.engine() != Engine::Tier && collection.id() == store.id(),
             writes: WriteQueue::new(store)?,
             expect: if keep_existing { Expect::Absent } else { Expect::Any },
             collection,
-            tally: Tally::default(),
+            tally: checkpoint.as_ref().map(Checkpoint::left_out).unwrap_or_default(),
             taken: 0,
             expected: 0,
             show: Box::new(progress::bar_of_records("importing")),
+            checkpoint,
+            reached: 0,
         })
     }
 
@@ -75,22 +101,38 @@ impl Target {
         imported: Result<(), Failure>,
     ) -> Result<(), Failure> {
         let drained = self.writes.drain();
-        let written = self.writes.written();
-        self.tally.add_many(Reason::Harmless, "their keys are there already (--keep-existing)", written.unmet);
+        let (written, refused) = (self.writes.written(), self.writes.take_refused());
+        let imported = match &mut self.checkpoint {
+            // All that was taken is there: the next run need not read it again.
+            Some(checkpoint) if imported.is_err() && refused.is_none() && drained.is_ok() => {
+                imported.and(checkpoint.save(&self.store, written, 0, &self.tally))
+            }
+            _ => imported,
+        };
+        let all = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.all(written));
+        let unmet = all.unwrap_or(written).unmet;
+        self.tally.add_many(Reason::Harmless, "their keys are there already (--keep-existing)", unmet);
         let seconds = started.elapsed().as_secs_f64().max(1e-6);
         let rate = written.records as f64 / seconds;
         let (records, bytes) = (format_count(written.records, "record"), format_bytes(written.bytes));
         say!("{records} ({bytes}) imported from {source} in {seconds:.1} s: {rate:.0} records/s");
+        tell_all(all);
         self.tally.tell();
-        let incomplete =
-            "the import is not complete; all records counted above are written, and a second run writes them again";
-        if let Some(RefusedWrite { key, failure, .. }) = self.writes.take_refused() {
+        let again = self.checkpoint.as_ref().map_or_else(
+            || "all records counted above are written, and a second run writes them again".to_owned(),
+            Checkpoint::advice,
+        );
+        let incomplete = format!("the import is not complete; {again}");
+        if let Some(RefusedWrite { key, failure, .. }) = refused {
             let place = format!("key `{}`", key.get(..80).unwrap_or(&key).escape_ascii());
             let failure = failure.at(place);
             return Err(Failure { message: format!("{}; {incomplete}", failure.message), ..failure });
         }
         drained?;
         imported.map_err(|failure| Failure { message: format!("{}; {incomplete}", failure.message), ..failure })?;
+        if let Some(checkpoint) = self.checkpoint {
+            checkpoint.end();
+        }
         self.tally.failure().map_or(Ok(()), Err)
     }
 }
@@ -102,6 +144,24 @@ impl Sink for Target {
 
     fn tally(&mut self) -> &mut Tally {
         &mut self.tally
+    }
+
+    fn begun_at(&self) -> Option<Position> {
+        self.checkpoint.as_ref().and_then(Checkpoint::begun_at)
+    }
+
+    fn reached(&mut self, position: Position) -> Result<(), Failure> {
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
+        let taken = self.taken - std::mem::replace(&mut self.reached, self.taken);
+        checkpoint.at(position);
+        if !checkpoint.is_due(taken, self.writes.written()) {
+            return Ok(());
+        }
+        self.writes.drain()?;
+        match self.writes.is_refused() {
+            true => Err(Failure::failed("the store refused a write")),
+            false => checkpoint.save(&self.store, self.writes.written(), 0, &self.tally),
+        }
     }
 
     fn take(&mut self, record: SourceRecord) -> Result<(), Failure> {
@@ -140,6 +200,13 @@ impl Sink for Target {
             true => Err(Failure::failed("the store refused a write")),
             false => Ok(()),
         }
+    }
+}
+
+/// Says what several runs wrote together.
+pub(crate) fn tell_all(all: Option<Written>) {
+    if let Some(Written { records, bytes, .. }) = all {
+        say!("with the runs before: {} ({})", format_count(records, "record"), format_bytes(bytes));
     }
 }
 

@@ -249,6 +249,20 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
+    /// Has the server begin a request about collections.
+    ///
+    /// # Errors
+    /// As of [`Client::get`]; the server's reason if it refuses.
+    pub(super) fn begin_collections(&mut self, token: &str, words: &str) -> Result<(), Failure> {
+        self.send(&[format!("collections {token} {words}\r\n").as_bytes()])?;
+        let line = self.line()?;
+        match line.as_slice() {
+            b"OK" => Ok(()),
+            _ if line.starts_with(b"SERVER_ERROR busy") => Err(Failure { exit: Exit::Busy, ..self.refused(&line) }),
+            _ => Err(self.refused(&line)),
+        }
+    }
+
     /// A value of this length, and the line end behind it.
     pub(super) fn value(&mut self, value_bytes: u64) -> Result<Vec<u8>, Failure> {
         let mut value = Vec::new();

@@ -2,6 +2,7 @@
 
 mod backup;
 mod client;
+mod collections;
 mod connection;
 mod login;
 mod range;
@@ -14,6 +15,7 @@ use clap::{ArgMatches, Args};
 use crate::failure::Failure;
 pub(crate) use backup::backup;
 pub(crate) use client::{Client, Condition, Stored};
+pub(crate) use collections::{CollectionsTask, absent, collections};
 pub(crate) use connection::ServerAddress;
 pub(crate) use login::LoginArguments;
 pub(crate) use range::{ListedKey, PageEnd, RangeRequest, RemoteRecord, can_be_asked_for};

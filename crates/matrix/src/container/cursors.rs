@@ -41,11 +41,18 @@ impl<P: Pmem> Container<P> {
 
     /// As [`Container::cursors`], each sought, and those left out that have nothing there.
     /// `reverse`: before the key as [`Cursor::seek_before`] says, else as [`Cursor::seek`] does.
-    /// The newest row is searched, the others by the hints of the next newer one.
+    /// The newest row is searched, the others by the hints of the next newer one. `end`: who asks
+    /// wants no key from there on, or none before it if `reverse`. Rows whose metadata tells that
+    /// they have no other key are left out.
     ///
     /// # Errors
     /// [`Stop::Damaged`].
-    pub fn cursors_at(&self, key: Option<&[u8]>, reverse: bool) -> Result<Vec<ContainerCursor<'_, P>>, Stop> {
+    pub fn cursors_at(
+        &self,
+        key: Option<&[u8]>,
+        end: Option<&[u8]>,
+        reverse: bool,
+    ) -> Result<Vec<ContainerCursor<'_, P>>, Stop> {
         let mut cursors = Vec::new();
         for memtable in self.memtables().filter(|memtable| !memtable.is_empty()) {
             let mut cursor = MemtableCursor::new(&self.medium, &self.units, memtable);
@@ -56,7 +63,7 @@ impl<P: Pmem> Container<P> {
             }
             cursors.push(ContainerCursor::Memtable(cursor));
         }
-        for (row, found) in self.rows_at(key, reverse)? {
+        for (row, found) in self.rows_at(key, end, reverse)? {
             let mut cursor = RowCursor::new(self.view(row));
             if reverse {
                 cursor.seek_back_from(found)?
@@ -70,8 +77,9 @@ impl<P: Pmem> Container<P> {
     }
 
     /// The rows, newest first, and the first element of each that is not before a key; without a
-    /// key the one behind its last, or its first.
-    fn rows_at(&self, key: Option<&[u8]>, reverse: bool) -> Result<Vec<(&Row, u32)>, Stop> {
+    /// key the one behind its last, or its first. Rows are left out as in
+    /// [`Container::cursors_at`].
+    fn rows_at(&self, key: Option<&[u8]>, end: Option<&[u8]>, reverse: bool) -> Result<Vec<(&Row, u32)>, Stop> {
         let (mut rows, mut window) = (Vec::with_capacity(self.rows.len()), None);
         for (ordinal, row) in self.rows.iter().enumerate().rev() {
             let found = match key {
@@ -85,10 +93,13 @@ impl<P: Pmem> Container<P> {
                 None if reverse => row.elements,
                 None => 0,
             };
-            // Its record is loaded when all rows were searched: until then it is on its way from
-            // memory.
             let stands = if reverse { found.checked_sub(1) } else { Some(found) };
             if let Some(element) = stands.filter(|element| *element < row.elements) {
+                if end.map_or(Ok(false), |end| self.view(row).is_surely_beyond(element, end, reverse))? {
+                    continue;
+                }
+                // Its record is loaded when all rows were searched: until then it is on its way
+                // from memory.
                 self.medium.pmem.prefetch(row.place(&self.medium, element)?, RECORD_BYTES);
             }
             rows.push((row, found));

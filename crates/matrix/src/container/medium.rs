@@ -34,8 +34,8 @@ impl Layout {
 
     /// Where the units begin.
     pub(super) fn first(&self) -> u64 {
-        // Lengths of units are powers of two; every access comes here, and a division costs as much as
-        // the rest of it.
+        // Lengths of units are powers of two; every access comes here, and a division costs as much
+        // as the rest of it.
         let within = u64::from(self.unit_bytes) - 1;
         (4096 + 2 * u64::from(self.directory_bytes) + within) & !within
     }

@@ -534,7 +534,8 @@ impl<P: Pmem> Container<P> {
         self.find(key, at, true)
     }
 
-    /// As [`Container::get`], with each row searched in full: to measure what filters and hints save.
+    /// As [`Container::get`], with each row searched in full: to measure what filters and hints
+    /// save.
     ///
     /// # Errors
     /// As [`Container::get`].
@@ -566,6 +567,17 @@ impl<P: Pmem> Container<P> {
             window = older.map(|older| view.window(element, older)).transpose()?;
         }
         Ok(None)
+    }
+
+    /// Drops filters of the oldest rows until the others take so many bytes at most. O(rows).
+    pub fn keep_filters_within(&mut self, bytes_max: u64) {
+        let mut bytes = self.rows.iter().map(Row::filter_bytes).sum::<usize>();
+        for row in &mut self.rows {
+            if bytes as u64 <= bytes_max {
+                return;
+            }
+            bytes -= row.drop_filter();
+        }
     }
 
     /// Appends the value that lies here ([`Body::Here`](crate::entry::Body::Here)), its checksum

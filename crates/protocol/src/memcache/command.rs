@@ -1,5 +1,6 @@
 //! What a client can ask. Borrowed from the receive buffer.
 
+use super::collections::CollectionsRequest;
 use super::line::Tokens;
 use super::meta::{Meta, MetaVerb};
 use super::range::MetaRange;
@@ -69,6 +70,8 @@ pub enum Command<'a> {
         /// Of a directory to be made, checked by [`is_backup_name`](super::is_backup_name).
         name: &'a str,
     },
+    /// `collections`: not memcached's either; `stats collections` tells what came of it.
+    Collections(CollectionsRequest<'a>),
     /// `mg`, `ms`, `md`, `ma`, `me`. After `ms` a data block follows.
     Meta(Meta<'a>),
     /// `mr`.
@@ -251,6 +254,8 @@ pub enum Statistics {
     Extstore,
     /// `stats backup`: not memcached's.
     Backup,
+    /// `stats collections`: not memcached's.
+    Collections,
     /// `stats reset`.
     Reset,
 }
@@ -269,6 +274,7 @@ impl Statistics {
             b"conns" => Statistics::Connections,
             b"extstore" => Statistics::Extstore,
             b"backup" => Statistics::Backup,
+            b"collections" => Statistics::Collections,
             b"reset" => Statistics::Reset,
             _ => return None,
         })

@@ -12,12 +12,13 @@
 //!   them silently;
 //! * a line may have [`LINE_BYTES_MAX`] bytes, a line of get, gets, gat or gats
 //!   [`GET_LINE_BYTES_MAX`], wherever packets end;
-//! * `mr`, `backup` and `stats backup` are ours;
+//! * `mr`, `backup`, `collections` and their `stats` are ours;
 //! * a refused `set` leaves the old value in place: a store is not a cache.
 
 mod admin;
 pub mod binary;
 mod body;
+mod collections;
 mod command;
 mod expiry;
 #[cfg(any(test, fuzzing))]
@@ -31,6 +32,7 @@ pub mod reply;
 
 pub use binary::{BinaryCommand, BinaryParsed, BinaryParser, BinaryRequest};
 pub use body::{BadDataChunk, Body};
+pub use collections::{CollectionsAction, CollectionsRequest};
 pub use command::{Command, Detail, DumpKind, Keys, Statistics, Store, Verb, Watched};
 pub use expiry::{RELATIVE_SECONDS_MAX, expiry};
 pub use line::is_backup_name;

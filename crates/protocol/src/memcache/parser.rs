@@ -3,7 +3,7 @@
 use super::command::{Command, Keys, Statistics, Store, Verb};
 use super::line::{Tokens, is_backup_name, is_key, signed, unsigned, words};
 use super::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX, reply};
-use super::{admin, meta, range};
+use super::{admin, collections, meta, range};
 
 /// Lengths above this are no lengths: memcached's INT_MAX - 2.
 pub(super) const LENGTH_MAX: u64 = i32::MAX as u64 - 2;
@@ -133,6 +133,7 @@ impl Parser {
             b"verbosity" => verbosity(tokens),
             b"stats" => stats(tokens),
             b"backup" => backup(tokens),
+            b"collections" => collections::parse(tokens).map(Command::Collections),
             b"slabs" => admin::slabs(tokens),
             b"lru" => admin::lru(tokens),
             b"lru_crawler" => admin::crawler(tokens),

@@ -112,6 +112,9 @@ pub const AUTHENTICATION_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\
 /// The name of a backup is none.
 pub const BAD_BACKUP_NAME: &[u8] =
     b"CLIENT_ERROR a backup's name has 1 to 100 letters, digits, `-`, `_` and `.`, the first one a letter or a digit\r\n";
+/// A request about collections is none.
+pub const BAD_COLLECTIONS: &[u8] =
+    b"CLIENT_ERROR usage: collections WORD list|describe|create NAME [ORDER]|drop NAME, names in base64\r\n";
 /// The data block is longer than the limit.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 /// As many connections watch as may.

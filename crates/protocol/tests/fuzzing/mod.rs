@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use stratakv_base::random::Random;
 
 use super::{
-    BinaryCommand, BinaryParsed, BinaryParser, Body, Command, Detail, DumpKind, KEY_BYTES_MAX, Meta, MetaRange,
-    MetaVerb, Parsed, Parser, Statistics, Store, Verb, Watched, reply,
+    BinaryCommand, BinaryParsed, BinaryParser, Body, CollectionsAction, CollectionsRequest, Command, Detail, DumpKind,
+    KEY_BYTES_MAX, Meta, MetaRange, MetaVerb, Parsed, Parser, Statistics, Store, Verb, Watched, reply,
 };
 
 /// Small, so that refused blocks are met too.
@@ -262,6 +262,16 @@ fn worded(command: &Command<'_>) -> Vec<u8> {
             assert!(super::is_backup_name(name));
             ("backup", None, format!(" {name}"))
         }
+        Command::Collections(CollectionsRequest { token, action }) => {
+            let action = match action {
+                CollectionsAction::List => "list".to_owned(),
+                CollectionsAction::Describe => "describe".to_owned(),
+                CollectionsAction::Create { name, order: None } => format!("create {name}"),
+                CollectionsAction::Create { name, order: Some(order) } => format!("create {name} {order}"),
+                CollectionsAction::Drop { name } => format!("drop {name}"),
+            };
+            ("collections", None, format!(" {token} {action}"))
+        }
         Command::Stats(which) => ("stats", None, worded_statistics(which).to_owned()),
         Command::Detail(Detail::On) => ("stats", None, " detail on".to_owned()),
         Command::Detail(Detail::Off) => ("stats", None, " detail off".to_owned()),
@@ -372,6 +382,7 @@ fn worded_statistics(which: Statistics) -> &'static str {
         Statistics::Connections => " conns",
         Statistics::Extstore => " extstore",
         Statistics::Backup => " backup",
+        Statistics::Collections => " collections",
         Statistics::Reset => " reset",
     }
 }

@@ -66,6 +66,10 @@ impl Connection {
             Command::Detail(what) => ParsedCommand::Detail(what, None),
             Command::Stats(which) => ParsedCommand::Statistics(which, None),
             Command::Backup { name } => ParsedCommand::Backup(name.to_owned()),
+            // It has nothing to do with the keys of the commands before.
+            Command::Collections(asked) => {
+                return self.answer(Answer::Written(context.server.collections(&asked)), false);
+            }
             Command::Version => {
                 let mut text = Vec::new();
                 reply::version(&mut text, context.server.version());

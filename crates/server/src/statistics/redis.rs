@@ -112,8 +112,8 @@ fn persistence(shared: &Shared, _: Wall, lines: &mut Lines) {
     lines.add("async_loading", 0);
     // A write is durable by itself: there is neither a snapshot nor a log beside the data.
     lines.add("rdb_changes_since_last_save", 0);
-    lines.add("rdb_bgsave_in_progress", u8::from(shared.backups.is_running()));
-    lines.add("rdb_last_bgsave_status", if shared.backups.has_failed() { "err" } else { "ok" });
+    lines.add("rdb_bgsave_in_progress", u8::from(shared.jobs.backups.is_running()));
+    lines.add("rdb_last_bgsave_status", if shared.jobs.backups.has_failed() { "err" } else { "ok" });
     lines.add("rdb_last_save_time", shared.saved_at());
     lines.add("aof_enabled", 0);
     lines.add("aof_rewrite_in_progress", 0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stratakv_base::random::Random;
 use stratakv_base::{Level, Mono, Wall};
 use stratakv_device::ring::Chunk;
-use stratakv_protocol::memcache::{Statistics, Watched, reply};
+use stratakv_protocol::memcache::{CollectionsRequest, Statistics, Watched, reply};
 
 use crate::block_budget::BlockBudget;
 use crate::connection::{Connection, Context, ServerContext};
@@ -51,6 +51,11 @@ impl ServerContext for NoServer {
     fn backup(&self, name: &str) -> Vec<u8> {
         let mut answer = Vec::new();
         reply::client_error(&mut answer, &format!("no backup {name}"));
+        answer
+    }
+    fn collections(&self, asked: &CollectionsRequest<'_>) -> Vec<u8> {
+        let mut answer = Vec::new();
+        reply::client_error(&mut answer, &format!("no collections {}", asked.token));
         answer
     }
     fn limit_memory(&self, _: u64) -> bool {

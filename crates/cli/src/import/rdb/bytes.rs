@@ -57,7 +57,6 @@ impl<R: Read> RdbBytes<R> {
         RdbBytes { source, offset: 0, crc: Crc64::default() }
     }
 
-    #[cfg(any(test, fuzzing))]
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }

@@ -108,7 +108,6 @@ impl<R: Read> RdbReader<R> {
     }
 
     /// How many bytes are read.
-    #[cfg(any(test, fuzzing))]
     pub(crate) fn offset(&self) -> u64 {
         self.bytes.offset()
     }

@@ -91,3 +91,40 @@ fn a_quote_left_open_does_not_take_the_rest_of_the_file() {
     let why = rows.next().map(drop).unwrap_err().message;
     assert!(why.contains("line 3") && why.contains("is a quote left open"), "{why}");
 }
+
+#[test]
+fn fields_may_be_kept_apart_otherwise() {
+    let read = rows("key\tvalue\na\t1,2\n", &["--separator", "tab"]).unwrap();
+    assert_eq!(read, [(2, Ok(parsed("a", b"1,2")))]);
+    assert_eq!(rows("key;value\na;1\n", &["--separator", ";"]).unwrap(), [(2, Ok(parsed("a", b"1")))]);
+    for wrong in ["", "ab", "\"", "é"] {
+        assert!(parse_separator(wrong).unwrap_err().contains("one character"), "{wrong}");
+    }
+}
+
+/// From the place behind any row the rest is what it is in one go, lines too.
+#[test]
+fn a_file_is_resumed_behind_any_row() {
+    let quoted = "key,value\na,1\n\"b\nc\",\"x,\"\"y\"\n\nd,\ne,2,3\nf,\"last\n\"\n";
+    for text in [quoted.to_owned(), quoted.replace('\n', "\r\n"), quoted.trim_end().to_owned()] {
+        let new = |text: &str| -> Box<dyn BufRead> { Box::new(std::io::Cursor::new(text.as_bytes().to_vec())) };
+        let csv = csv(&[]);
+        let mut all = CsvRows::new(new(&text), "file", &csv).unwrap();
+        let (mut whole, mut places) = (Vec::new(), Vec::new());
+        while let Some(row) = all.next().unwrap() {
+            whole.push((row.line, row.parsed));
+            places.push(all.position());
+        }
+        assert!(whole.len() == 5 && whole[3].1.is_err(), "{whole:?}");
+        for (count, place) in places.iter().enumerate() {
+            let rest = new(text.get(usize::try_from(place.offset).unwrap()..).unwrap());
+            let mut rest = CsvRows::new(new(&text), "file", &csv).unwrap().resumed(place, &csv, rest);
+            let mut read = Vec::new();
+            while let Some(row) = rest.next().unwrap() {
+                read.push((row.line, row.parsed));
+                assert_eq!(rest.position(), places[count + read.len()]);
+            }
+            assert_eq!(read, whole[count + 1..], "behind row {count} of {text:?}");
+        }
+    }
+}

@@ -12,9 +12,10 @@ use super::super::medium::{Medium, ROW, UNIT_HEADER_BYTES, UnitHeader};
 use super::super::memtable::Memtable;
 use super::super::record::Head;
 use super::super::units::{Owner, Units};
-use super::filter::KeyHashes;
+use super::filter::RowFilter;
 use super::search::prefix_of;
 use super::{DELETE_BIT, HEADER_BYTES, Row, View};
+use crate::table::key_hash;
 
 const LINE_BYTES: usize = stratakv_pmem::LINE_BYTES as usize;
 /// Records are stored in pieces of about this length.
@@ -36,7 +37,6 @@ pub(in super::super) struct Build {
     prefixes: Vec<u8>,
     places: Vec<u8>,
     hints: Vec<u8>,
-    hashes: KeyHashes,
     /// Where the last key is in the next older row.
     hint: u32,
     /// The metadata, once all data is there, and how much of it is stored.
@@ -59,10 +59,11 @@ impl Build {
         let (first_key, last_key) = memtable.ends().unwrap_or_default();
         let common = first_key.iter().zip(&last_key).take_while(|(a, b)| a == b).count();
         let prefix = first_key.get(..common).unwrap_or_default().to_vec();
+        let filter = RowFilter::new(memtable.tree.len());
         // Narrowed as records come.
         let (number, lowest, highest) = (memtable.number, memtable.highest, memtable.lowest);
         Build {
-            row: Row { number, prefix, first_key, last_key, lowest, highest, ..Row::default() },
+            row: Row { number, prefix, first_key, last_key, lowest, highest, filter, ..Row::default() },
             data_units: Vec::new(),
             at: 0,
             end: 0,
@@ -72,7 +73,6 @@ impl Build {
             prefixes: Vec::new(),
             places: Vec::new(),
             hints: Vec::new(),
-            hashes: KeyHashes::default(),
             hint: 0,
             metadata: None,
             stored: 0,
@@ -139,7 +139,7 @@ impl Build {
             let view = View::silent(source.medium, older, source.rotation);
             self.hint = view.gallop(key, self.hint).unwrap_or(self.hint);
         }
-        self.hashes.note(key);
+        self.row.filter.insert(key_hash(key));
         let mut bytes = 0;
         // The newest one first.
         for (at, head) in source.memtable.needed(source.medium, units, newest)?.iter().enumerate() {
@@ -213,7 +213,6 @@ impl Build {
         let header = self.header(medium, &metadata);
         self.row.header_crc = super::super::medium::u32_at(&header, 44);
         medium.store_past_cache(medium.layout.unit_start(self.row.units[0]) + UNIT_HEADER_BYTES, &header)?;
-        self.row.filter = std::mem::take(&mut self.hashes).filter();
         self.metadata = Some(metadata);
         Ok(())
     }

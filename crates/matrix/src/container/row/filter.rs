@@ -5,31 +5,33 @@
 
 use stratakv_base::fault_point;
 
-use crate::table::{key_hash, line_allows, line_insert};
+use crate::table::{line_allows, line_insert};
 
-/// Of each key; as tables have by default.
+/// As many as tables have by default.
 const BITS_PER_KEY: usize = 10;
 
 type Line = [u8; 64];
 
-/// A Bloom filter in lines of the processor's cache. None: it allows everything.
+/// A Bloom filter in lines of the processor's cache. Without any line it allows everything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowFilter {
     lines: Box<[Line]>,
 }
 
 impl RowFilter {
-    /// Of the keys with these hashes ([`key_hash`]).
-    pub(super) fn of(hashes: &[u64]) -> RowFilter {
-        let count = (hashes.len() * BITS_PER_KEY).div_ceil(8 * size_of::<Line>());
-        let mut lines = vec![[0; 64]; count].into_boxed_slice();
-        for hash in hashes {
-            fault_point!("matrix_row_filter_forgets", if hash % 64 == 0 { continue });
-            if let Some(line) = lines.get_mut(place(*hash, count)) {
-                line_insert(line, *hash);
-            }
+    /// For so many keys, of which none is in it.
+    pub(super) fn new(keys: usize) -> RowFilter {
+        let count = (keys * BITS_PER_KEY).div_ceil(8 * size_of::<Line>());
+        RowFilter { lines: vec![[0; 64]; count].into_boxed_slice() }
+    }
+
+    /// Takes a key with this hash ([`crate::table::key_hash`]).
+    pub(super) fn insert(&mut self, hash: u64) {
+        fault_point!("trial_row_filter_forgets", return);
+        let place = place(hash, self.lines.len());
+        if let Some(line) = self.lines.get_mut(place) {
+            line_insert(line, hash);
         }
-        RowFilter { lines }
     }
 
     /// Whether a key with this hash may be in the row.
@@ -47,23 +49,10 @@ fn place(hash: u64, lines: usize) -> usize {
     (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
-/// Hashes of keys as records come in order; the versions of one key have one.
-#[derive(Debug, Default)]
-pub(super) struct KeyHashes(Vec<u64>);
-
-impl KeyHashes {
-    pub(super) fn note(&mut self, key: &[u8]) {
-        self.0.push(key_hash(key));
-    }
-
-    pub(super) fn filter(self) -> RowFilter {
-        RowFilter::of(&self.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::key_hash;
 
     fn hash(number: u32) -> u64 {
         key_hash(format!("user{number:012}").as_bytes())
@@ -71,7 +60,8 @@ mod tests {
 
     #[test]
     fn no_key_is_refused_and_few_strangers_are_allowed() {
-        let filter = RowFilter::of(&(0..20_000).map(hash).collect::<Vec<_>>());
+        let mut filter = RowFilter::new(20_000);
+        (0..20_000).for_each(|key| filter.insert(hash(key)));
         assert!((0..20_000).all(|key| filter.allows(hash(key))));
         let strangers = (20_000..120_000).filter(|key| filter.allows(hash(*key))).count();
         assert!(strangers < 1_800, "{strangers} of 100,000");
@@ -79,7 +69,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_filter_every_key_is_allowed() {
-        assert!((0..100).all(|key| RowFilter::default().allows(hash(key))));
+    fn without_lines_every_key_is_allowed() {
+        let mut none = RowFilter::default();
+        none.insert(hash(1));
+        assert!((0..100).all(|key| none.allows(hash(key))));
     }
 }

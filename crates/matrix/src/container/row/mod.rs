@@ -8,8 +8,8 @@ mod search;
 
 pub(super) use build::{Build, Source};
 pub use cursor::RowCursor;
-pub(super) use search::{Tally, View};
 use filter::RowFilter;
+pub(super) use search::{Tally, View};
 
 use stratakv_base::Corruption;
 use stratakv_pmem::Pmem;
@@ -54,7 +54,8 @@ pub(super) struct Row {
     /// The first element of each unit of data.
     pub(super) firsts: Vec<u32>,
     pub(super) down: Down,
-    /// Rows that were there when the region was opened have none.
+    /// Rows that were there when the region was opened have no lines in it, and so have those of
+    /// which it was dropped for want of memory.
     filter: RowFilter,
 }
 
@@ -110,6 +111,15 @@ impl Row {
     /// Whether a key with this hash ([`crate::table::key_hash`]) may be in it.
     pub(super) fn may_have(&self, hash: u64) -> bool {
         self.filter.allows(hash)
+    }
+
+    /// Without its filter every key may be in it. How many bytes that had.
+    pub(super) fn drop_filter(&mut self) -> usize {
+        std::mem::take(&mut self.filter).footprint_bytes()
+    }
+
+    pub(super) fn filter_bytes(&self) -> usize {
+        self.filter.footprint_bytes()
     }
 
     pub(super) fn is_down(&self, element: u32) -> bool {

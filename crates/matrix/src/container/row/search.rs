@@ -145,6 +145,26 @@ impl<'a, P: Pmem> View<'a, P> {
         self.search(&target, first, last + 1)
     }
 
+    /// Whether the metadata alone tells that an element lies at or behind `end`, in reverse before
+    /// `end`. False tells nothing.
+    pub(in super::super) fn is_surely_beyond(
+        &self,
+        element: u32,
+        end: &[u8],
+        reverse: bool,
+    ) -> Result<bool, Corruption> {
+        fault_point!("trial_rows_end_early", return Ok(true));
+        if self.row.is_down(element) {
+            return Ok(false);
+        }
+        // Only keys between a row's ends begin as all of its keys do.
+        if end < &self.row.first_key[..] || end > &self.row.last_key[..] {
+            return Ok(if reverse { end > &self.row.last_key[..] } else { end < &self.row.first_key[..] });
+        }
+        let (prefix, ends) = (self.row.prefix_of(self.medium, element)?, prefix_of(end, self.row.prefix.len()));
+        Ok(if reverse { prefix < ends } else { prefix > ends })
+    }
+
     pub(in super::super) fn first_at_or_after(&self, key: &[u8]) -> Result<u32, Corruption> {
         Ok(self.find(key, None)?.0)
     }

@@ -10,7 +10,7 @@ use super::{
     compression, failures, giving_up, growth, installs, load, pairing, pmem_levels, ranges, reads, space, walks,
 };
 
-const DEFECTS: [(&str, fn()); 58] = [
+const DEFECTS: [(&str, fn()); 60] = [
     ("trial_manifests_without_numbers", installs::a_late_write_of_a_failed_manifest_is_not_the_next_ones),
     ("trial_condemned_under_load", installs::what_a_failed_manifest_had_is_free_under_a_steady_load),
     ("trial_orphans_lost_with_a_failed_install", installs::orphans_of_a_failed_manifest_go_with_the_next_one),
@@ -70,6 +70,8 @@ const DEFECTS: [(&str, fn()); 58] = [
     ("trial_deletes_count_as_records", space::records_are_counted_about),
     ("trial_walks_end_unnoticed", walks::who_waits_for_a_walk_goes_on_when_that_is_over),
     ("trial_walks_pass_their_end", walks::a_walk_ends_at_its_bound),
+    ("trial_rows_end_early", walks::rows_are_left_out_that_have_nothing),
+    ("trial_row_filter_forgets", walks::rows_are_left_out_that_have_nothing),
     ("trial_walks_never_pause", walks::a_walk_pauses),
     ("trial_nothing_is_known_dead", walks::a_queue_is_linear),
     ("trial_dead_spans_outlive_puts", walks::dead_records_are_passed_once),

@@ -95,6 +95,41 @@ pub(super) fn a_walk_ends_at_its_bound() {
     }
 }
 
+/// Rows that do not have the key of a get are not searched, and those whose next key lies beyond
+/// the end of a scan are not read: those alone.
+#[test]
+pub(super) fn rows_are_left_out_that_have_nothing() {
+    let mut harness = harness();
+    let name = |number: u64| format!("{:04}-{}", number / 4, number % 4);
+    // Interleaved: of four keys that begin alike each lies in another row.
+    for rest in 0..4 {
+        put_each(&mut harness, (0..2000).map(|number| name(4 * number + rest)));
+    }
+    assert!(harness.statistic("container_rows") >= 4);
+    let absent = |harness: &mut Harness| {
+        let before = harness.statistic("metadata_elements_touched");
+        for number in 0..1000 {
+            let found = harness.ask(Operation::Get { key: key(&format!("{number:04}-4")), part: RecordPart::Whole });
+            assert!(matches!(found, Reply::Record(None)), "{found:?}");
+        }
+        harness.statistic("metadata_elements_touched") - before
+    };
+    assert!(absent(&mut harness) < 1000, "most rows are not searched");
+    for number in (0..7990).step_by(7) {
+        let found = harness.ask(Operation::Get { key: key(&name(number)), part: RecordPart::Whole });
+        assert!(matches!(found, Reply::Record(Some(_))), "{found:?}");
+        for (some, reverse) in [(0, false), (1, false), (9, false), (0, true), (1, true), (9, true)] {
+            let mut expected: Vec<String> = (number..number + some).map(name).collect();
+            if reverse {
+                expected.reverse();
+            }
+            assert_eq!(keys(&harness.ask(scan(&name(number), &name(number + some), reverse))), expected);
+        }
+    }
+    harness.shard.container.keep_filters_within(0);
+    assert!(absent(&mut harness) > 4000, "all rows are searched");
+}
+
 /// What a walk has passed once, later ones do not pass again.
 #[test]
 pub(super) fn dead_records_are_passed_once() {

@@ -119,7 +119,9 @@ final class Calls {
     static native int stratakv_scan_new(
             long collection, long[] options, long snapshot, long[] scan, long[] message);
 
-    static native int stratakv_scan_new(long collection, long options, long snapshot, long scan, long message);
+    static native int stratakv_scan_begin(
+            long collection, long options, long snapshot, long room, long roomLen, long len, long count, long scan,
+            long message);
 
     static native int stratakv_scan_next(long scan, long[] key, long[] keyLen, long[] record, long[] message);
 

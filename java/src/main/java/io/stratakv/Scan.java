@@ -28,6 +28,8 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
     private ArrayDeque<Entry> page = new ArrayDeque<>(0);
     /** What is to be thrown behind those: of a record that cannot be read, or by an order. */
     private Throwable failure;
+    /** Of the scan as a whole, met with its first page. */
+    private StrataKvException refusal;
     private boolean isAtEnd;
 
     private Scan(Handle handle, Store store) {
@@ -37,20 +39,11 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
 
     /** Begins a scan; of a snapshot if its address is not 0. */
     static Scan begin(Collection collection, Handle.Use use, ScanOptions options, long snapshot) {
-        long begun = begin(use, options, snapshot);
-        Handle handle = Handle.exclusive("scan", collection.store().handle(), begun, Calls::stratakv_scan_free);
-        Scan scan = new Scan(handle, collection.store());
-        handle.freeAfter(scan);
-        return scan;
-    }
-
-    private static long begin(Handle.Use use, ScanOptions options, long snapshot) {
         try (Scratch scratch = Scratch.take()) {
-            if (options.write(scratch)) {
-                int status = Calls.stratakv_scan_new(
-                        use.address(), scratch.room(), snapshot, scratch.len(), scratch.message());
-                Outcome.check(status, scratch.takeMessage());
-                return scratch.takeAddress();
+            // What an order throws at a bound is thrown here, and what it throws at a record later.
+            int optionsAt = collection.store().hasOrders() ? -1 : options.write(scratch);
+            if (optionsAt >= 0) {
+                return begin(collection.store(), use, scratch, optionsAt, snapshot);
             }
         }
         try (Pieces pieces = options.pieces()) {
@@ -58,8 +51,50 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
             long[] message = new long[1];
             int status = Calls.stratakv_scan_new(use.address(), options.words(pieces), snapshot, begun, message);
             Outcome.check(status, message);
-            return begun[0];
+            return of(collection.store(), begun[0]);
         }
+    }
+
+    /** Begins one with its first page. Of a short one there is nothing native then. */
+    private static Scan begin(Store store, Handle.Use use, Scratch scratch, int optionsAt, long snapshot) {
+        int status = Calls.stratakv_scan_begin(
+                use.address(), scratch.room() + optionsAt, snapshot, scratch.room(), optionsAt, scratch.len(),
+                scratch.count(), scratch.record(), scratch.message());
+        long address = scratch.takeAddress();
+        Scan scan = of(store, address);
+        try {
+            if (Outcome.isOk(status, scratch.takeMessage()) && scratch.takeCount() > 0) {
+                scan.page = Page.entries(scratch, scratch.takeCount());
+            }
+        } catch (StrataKvException error) {
+            if (address == 0) {
+                throw error;
+            }
+            scan.keep(error);
+        }
+        return scan;
+    }
+
+    /** What the first page failed with is thrown when it is asked for. */
+    private void keep(StrataKvException error) {
+        if (isOfOneRecord(error)) {
+            failure = error;
+        } else {
+            refusal = error;
+        }
+    }
+
+    /** One by its address; 0: all of it has been fetched. */
+    private static Scan of(Store store, long address) {
+        if (address == 0) {
+            Scan scan = new Scan(Handle.exclusive("scan", store.handle(), 0, nothing -> {}), store);
+            scan.isAtEnd = true;
+            return scan;
+        }
+        Handle handle = Handle.exclusive("scan", store.handle(), address, Calls::stratakv_scan_free);
+        Scan scan = new Scan(handle, store);
+        handle.freeAfter(scan);
+        return scan;
     }
 
     /**
@@ -101,6 +136,12 @@ public final class Scan implements Iterator<Entry>, Iterable<Entry>, AutoCloseab
     }
 
     private boolean isNext(Handle.Use use) {
+        if (refusal != null) {
+            StrataKvException thrown = refusal;
+            refusal = null;
+            isAtEnd = true;
+            throw thrown;
+        }
         if (page.isEmpty() && failure == null && !isAtEnd) {
             try {
                 page = fetch(use);

@@ -5,6 +5,9 @@ import java.util.Objects;
 
 /** Which keys a scan gives, and how. Each method makes new options. */
 public final class ScanOptions {
+    /** Longer ones leave a page too little room. */
+    private static final int OPTIONS_BYTES_MAX = Scratch.ROOM / 4;
+
     private static final ScanOptions ALL = new ScanOptions(null, null, null, 0);
 
     private static final long FROM_EXCLUDED = 1;
@@ -124,25 +127,31 @@ public final class ScanOptions {
         return new ScanOptions(from, to, prefix, bits | KEYS_ONLY);
     }
 
-    /** As a {@code stratakv_scan_options} at the beginning of the room, what it points to behind it; false if that is too long. */
-    boolean write(Scratch scratch) {
+    /** As a {@code stratakv_scan_options} at the end of the room, what it points to behind it: where it begins; -1 if that is too long. */
+    int write(Scratch scratch) {
         byte[][] pieces = {from, to, prefix};
-        int end = (2 * pieces.length + 1) * Long.BYTES;
-        for (int i = 0; i < pieces.length; i++) {
-            byte[] piece = pieces[i];
-            int len = piece == null ? 0 : piece.length;
-            if (len > Scratch.ROOM - end) {
-                return false;
-            }
-            scratch.putLong(2 * i * Long.BYTES, piece == null ? 0 : scratch.room() + end);
-            scratch.putLong((2 * i + 1) * Long.BYTES, len);
+        long needed = (2 * pieces.length + 1) * Long.BYTES;
+        int behind = (int) needed;
+        for (byte[] piece : pieces) {
+            needed += piece == null ? 0 : piece.length;
+        }
+        if (needed > OPTIONS_BYTES_MAX) {
+            return -1;
+        }
+        int begin = (Scratch.ROOM - (int) needed) / Long.BYTES * Long.BYTES;
+        int at = begin;
+        int end = begin + behind;
+        for (byte[] piece : pieces) {
+            scratch.putLong(at, piece == null ? 0 : scratch.room() + end);
+            scratch.putLong(at + Long.BYTES, piece == null ? 0 : piece.length);
             if (piece != null) {
                 scratch.put(end, piece);
+                end += piece.length;
             }
-            end += len;
+            at += 2 * Long.BYTES;
         }
-        scratch.putLong(2 * pieces.length * Long.BYTES, bits);
-        return true;
+        scratch.putLong(at, bits);
+        return begin;
     }
 
     Pieces pieces() {

@@ -74,9 +74,9 @@ final class Scratch implements AutoCloseable {
         return words;
     }
 
-    /** What a call has left where a length would be. */
+    /** What a call has left where a record would be. */
     long takeAddress() {
-        return bytes.getLong(LEN);
+        return bytes.getLong(RECORD);
     }
 
     int takeCount() {

@@ -18,8 +18,11 @@ public final class Store extends Collection {
     /** How often a transaction is tried, as in the library itself. */
     private static final int ATTEMPTS_MAX = 100;
 
-    private Store(Handle handle, long defaultCollection) {
+    private final boolean hasOrders;
+
+    private Store(Handle handle, long defaultCollection, boolean hasOrders) {
         super(handle, defaultCollection, null);
+        this.hasOrders = hasOrders;
     }
 
     /**
@@ -49,7 +52,7 @@ public final class Store extends Collection {
             long[] message = new long[1];
             Outcome.check(Calls.stratakv_open(path, made.address(), opened, message), message);
             Handle handle = Handle.shared("store", null, opened[0], new Closing(made.called()));
-            Store store = new Store(handle, Calls.stratakv_default(opened[0]));
+            Store store = new Store(handle, Calls.stratakv_default(opened[0]), !made.called().isEmpty());
             handle.freeAfter(store);
             return store;
         }
@@ -73,6 +76,11 @@ public final class Store extends Collection {
     @Override
     public void close() {
         handle().closeAndWait();
+    }
+
+    /** Whether calls may run code of the user's to sort keys. */
+    boolean hasOrders() {
+        return hasOrders;
     }
 
     /** The store itself, in a call. */

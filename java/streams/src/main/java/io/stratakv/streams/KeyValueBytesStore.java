@@ -110,6 +110,6 @@ class KeyValueBytesStore extends PersistentStore implements KeyValueStore<Bytes,
 
     @Override
     void restore(ConsumerRecord<byte[], byte[]> record) {
-        state().restore(RecordKeys.tagged(RecordKeys.DATA, record.key()), record.value());
+        state().load(RecordKeys.tagged(RecordKeys.DATA, record.key()), record.value());
     }
 }

@@ -84,9 +84,11 @@ abstract class PersistentStore implements StateStore {
 
     private void restoreAll(Iterable<ConsumerRecord<byte[], byte[]>> records) {
         state.restoring(() -> {
+            records.forEach(this::restore);
+            state.endLoad();
+            // Not before: a query at this position must find them.
             for (ConsumerRecord<byte[], byte[]> record : records) {
                 KafkaInternals.takePosition(record, tracksPositions, state.position());
-                restore(record);
             }
         });
     }

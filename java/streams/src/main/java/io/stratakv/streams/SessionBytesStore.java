@@ -135,7 +135,7 @@ class SessionBytesStore extends SegmentedStore implements SessionStore<Bytes, by
     void restore(ConsumerRecord<byte[], byte[]> record) {
         long end = RecordKeys.endInChangelogOfSession(record.key());
         if (accepts(end)) {
-            state().restore(RecordKeys.inSegment(segmentOf(end), record.key()), record.value());
+            state().load(RecordKeys.inSegment(segmentOf(end), record.key()), record.value());
         }
     }
 }

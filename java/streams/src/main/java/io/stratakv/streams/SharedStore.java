@@ -49,6 +49,7 @@ final class SharedStore {
     private static final String GIVEN_UP = ".damaged-";
     /** Each directory of a store has this file. */
     private static final String STORE_FILE = "store.toml";
+    private static final String REGION_FILE = "pmem/region-000";
 
     private static final Pattern UUID_FORM = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
@@ -60,6 +61,8 @@ final class SharedStore {
     private final Path application;
     private final StoreSettings settings;
     private final Store store;
+    /** Of the region, which may have been made with other settings. */
+    private final long regionBytes;
     private final AtomicLong bufferedBytes = new AtomicLong();
     private final CachedStats stats;
     private int users;
@@ -70,6 +73,7 @@ final class SharedStore {
         this.application = application;
         this.settings = settings;
         this.store = store;
+        this.regionBytes = regionBytes(application.resolve(DIRECTORY), settings);
         this.stats = new CachedStats(store);
     }
 
@@ -301,13 +305,24 @@ final class SharedStore {
     /** A store that is there keeps the region it was made with. */
     private static Store openOrMake(Path directory, StoreSettings settings) {
         try {
-            return Store.open(directory, settings.optionsOfExisting());
+            return Store.open(directory, settings.optionsOfExisting(regionBytes(directory, settings)));
         } catch (StrataKvException error) {
             if (error.kind() != StrataKvException.Kind.NOT_FOUND) {
                 throw error;
             }
             return Store.open(directory, settings.options());
         }
+    }
+
+    /** Bytes of the region that is there, or would be made. */
+    private static long regionBytes(Path directory, StoreSettings settings) {
+        File region = directory.resolve(REGION_FILE).toFile();
+        return region.isFile() ? region.length() : settings.regionBytes();
+    }
+
+    /** Whether a task must write its buffer before its commit, by its own bytes and all tasks'. */
+    boolean isFull(long ownBytes, long allBytes) {
+        return settings.isFull(ownBytes, allBytes, regionBytes);
     }
 
     /** Makes a directory. A link to one is as good, which the JDK knows from 20 on only. */

@@ -28,8 +28,11 @@ interface StateView {
     /** Buffers a write of the task; a null value deletes. */
     void put(byte[] key, byte[] value);
 
-    /** Buffers a record of the changelog. */
+    /** Buffers a record of the changelog, which {@link #get} sees at once. */
     void restore(byte[] key, byte[] value);
+
+    /** As {@link #restore}, but nobody may ask for it before all is there that Kafka restores at once. */
+    void load(byte[] key, byte[] value);
 
     /** Deletes a record that nobody may ask for any more; as much restoring as it was before. */
     void drop(byte[] key);

@@ -32,7 +32,7 @@ public final class StrataKvStores {
 
     /**
      * What a commit survives: {@code process_crash} (default), the death of the process, or
-     * {@code power_loss}, that of the machine. Fixed when the store is made.
+     * {@code power_loss}, that of the machine. It may change with each start.
      */
     public static final String DURABILITY_CONFIG = "stratakv.durability";
 

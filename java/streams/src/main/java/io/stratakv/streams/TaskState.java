@@ -8,6 +8,7 @@ import io.stratakv.Snapshot;
 import io.stratakv.StrataKvException;
 import io.stratakv.WriteBatch;
 import java.io.File;
+import java.util.AbstractMap.SimpleImmutableEntry;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
@@ -48,6 +49,9 @@ final class TaskState implements StateView, AutoCloseable {
     private final StateView committed = new CommittedRecords();
 
     private volatile WriteBuffer buffer = new WriteBuffer();
+    /** What is being restored, in the order of the changelog, and what it counts for. */
+    private List<Map.Entry<byte[], byte[]>> loaded = new ArrayList<>();
+    private long loadedBytes;
     /** The committed records, while others were written before their commit; under `commits`. */
     private SharedSnapshot lastCommit;
     /** The thread that processes: who opened the state, or wrote last. */
@@ -206,6 +210,8 @@ final class TaskState implements StateView, AutoCloseable {
                 throw error;
             }
         } finally {
+            // Of a restore that failed: Kafka restores it again.
+            forgetLoaded();
             isRestoring = false;
             updater = before;
         }
@@ -217,6 +223,13 @@ final class TaskState implements StateView, AutoCloseable {
     private void forgetBuffer() {
         shared.bufferedBytes().addAndGet(-buffer.bytes());
         buffer = new WriteBuffer();
+        forgetLoaded();
+    }
+
+    private void forgetLoaded() {
+        shared.bufferedBytes().addAndGet(-loadedBytes);
+        loaded = new ArrayList<>();
+        loadedBytes = 0;
     }
 
     /** Does the work of a commit, which the state updater's thread may do too. */
@@ -298,6 +311,42 @@ final class TaskState implements StateView, AutoCloseable {
     }
 
     @Override
+    public void load(byte[] key, byte[] value) {
+        if (met != null) {
+            return;
+        }
+        loaded.add(new SimpleImmutableEntry<>(key, value));
+        long bytes = WriteBuffer.sizeOf(key, value);
+        loadedBytes += bytes;
+        long total = shared.bufferedBytes().addAndGet(bytes);
+        if (shared.isFull(buffer.bytes() + loadedBytes, total)) {
+            writeLoaded();
+        }
+    }
+
+    /** What was restored at once is there: written if that is worth a batch, else buffered for the commit. */
+    void endLoad() {
+        if (loadedBytes >= StoreSettings.WORTH_WRITING_BYTES) {
+            writeLoaded();
+        } else {
+            bufferLoaded();
+        }
+    }
+
+    private void writeLoaded() {
+        writeBuffer(false, false, batch -> {});
+    }
+
+    /** Before another change: the later one of a key counts. */
+    private void bufferLoaded() {
+        List<Map.Entry<byte[], byte[]>> changes = loaded;
+        if (!changes.isEmpty()) {
+            forgetLoaded();
+            changes.forEach(change -> write(change.getKey(), change.getValue()));
+        }
+    }
+
+    @Override
     public void drop(byte[] key) {
         write(key, null);
     }
@@ -306,8 +355,9 @@ final class TaskState implements StateView, AutoCloseable {
         if (isRestoring && met != null) {
             return;
         }
+        bufferLoaded();
         long total = shared.bufferedBytes().addAndGet(buffer.put(key, value));
-        if (shared.settings().isFull(buffer.bytes(), total)) {
+        if (shared.isFull(buffer.bytes(), total)) {
             relieve();
         }
     }
@@ -333,6 +383,7 @@ final class TaskState implements StateView, AutoCloseable {
 
     @Override
     public void dropRange(byte[] from, byte[] to) {
+        bufferLoaded();
         shared.bufferedBytes().addAndGet(-buffer.removeRange(from, to));
         droppedRanges.add(new byte[][] {from, to});
     }
@@ -353,39 +404,52 @@ final class TaskState implements StateView, AutoCloseable {
         void addTo(WriteBatch batch);
     }
 
-    /**
-     * Writes the buffer. If that `isHidden`, committed reads go on without what is written. If it is
-     * no commit, and the store was given up, a restore goes on without its records to the commit.
-     */
+    /** Writes the buffer, and what was loaded behind it. If that `isHidden`, committed reads go on without what is written. */
     private void writeBuffer(boolean isHidden, boolean isCommit, Addition facts) {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
-        try (WriteBatch batch = new WriteBatch()) {
+        Addition all = batch -> {
+            // A batch takes the later change of a key.
             batch.putAll(collection, buffer::changes);
+            batch.putAll(collection, loaded);
             facts.addTo(batch);
+        };
+        if (writeBatch(isHidden, isCommit, all, () -> buffer = new WriteBuffer())) {
+            forgetLoaded();
+            shared.bufferedBytes().addAndGet(-bytes);
+            counts.committed(bytes, System.nanoTime() - begun);
+        }
+    }
+
+    /**
+     * Writes a batch; readers see it when `written` has run. If it is no commit, and the store was
+     * given up, a restore goes on without its records to the commit: false.
+     */
+    private boolean writeBatch(boolean isHidden, boolean isCommit, Addition changes, Runnable written) {
+        try (WriteBatch batch = new WriteBatch()) {
+            changes.addTo(batch);
             commits.writeLock().lock();
             try {
                 if (isHidden && lastCommit == null) {
                     lastCommit = new SharedSnapshot(shared.store().snapshot());
                 }
                 shared.store().write(batch);
-                buffer = new WriteBuffer();
+                written.run();
                 if (!isHidden) {
                     forgetLastCommit();
                 }
             } finally {
                 commits.writeLock().unlock();
             }
+            return true;
         } catch (StrataKvException error) {
             RuntimeException failed = failed("cannot commit", error);
             if (!isCommit && isRestoring && shared.isGivenUp()) {
                 forgetBuffer();
-                return;
+                return false;
             }
             throw failed;
         }
-        shared.bufferedBytes().addAndGet(-bytes);
-        counts.committed(bytes, System.nanoTime() - begun);
     }
 
     private void forgetLastCommit() {
@@ -566,6 +630,11 @@ final class TaskState implements StateView, AutoCloseable {
 
         @Override
         public void restore(byte[] key, byte[] value) {
+            throw refused();
+        }
+
+        @Override
+        public void load(byte[] key, byte[] value) {
             throw refused();
         }
 

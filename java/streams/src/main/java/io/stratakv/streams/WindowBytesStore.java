@@ -150,7 +150,7 @@ class WindowBytesStore extends SegmentedStore implements WindowStore<Bytes, byte
     void restore(ConsumerRecord<byte[], byte[]> record) {
         long start = RecordKeys.timeInChangelogOfWindow(record.key());
         if (accepts(start)) {
-            state().restore(RecordKeys.inSegment(segmentOf(start), record.key()), record.value());
+            state().load(RecordKeys.inSegment(segmentOf(start), record.key()), record.value());
         }
     }
 

@@ -20,6 +20,11 @@ final class WriteBuffer {
     /** What an entry costs on the heap beside its bytes: two arrays, a node, an index level. */
     private static final int ENTRY_OVERHEAD_BYTES = 96;
 
+    /** What a change counts for, on the heap and in batches: less than this no record of the store takes. */
+    static long sizeOf(byte[] key, byte[] value) {
+        return key.length + ENTRY_OVERHEAD_BYTES + (value == null ? 0 : value.length);
+    }
+
     private final ConcurrentNavigableMap<byte[], byte[]> writes = new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
     private volatile long bytes;
 

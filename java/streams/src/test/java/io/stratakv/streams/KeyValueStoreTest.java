@@ -19,6 +19,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -33,6 +34,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
@@ -142,7 +144,7 @@ class KeyValueStoreTest {
         for (Durability durability : new Durability[] {Durability.PROCESS_CRASH, Durability.POWER_LOSS}) {
             StoreSettings settings = new StoreSettings(32 << 20, 1 << 20, durability, false, false);
             String expected = "durability=" + durability.name().toLowerCase(Locale.ROOT);
-            for (Options options : List.of(settings.options(), settings.optionsOfExisting())) {
+            for (Options options : List.of(settings.options(), settings.optionsOfExisting(32 << 20))) {
                 assertTrue(List.of(options.toString().split(", ")).contains(expected), options.toString());
             }
         }
@@ -304,6 +306,56 @@ class KeyValueStoreTest {
                 Harness.changelogRecord(value("k"), value("new"), 200)));
         assertEquals("old", text(versions.get(bytes("k"), 150)).substring(8));
         versions.close();
+    }
+
+    /** They are written at once, in the changelog's order, and need no commit to be seen. */
+    @Test
+    void ofWhatIsRestoredAtOnceTheLastChangeOfAKeyCounts() {
+        KeyValueStore<Bytes, byte[]> store = StrataKvStores.keyValue("restored").get();
+        Properties configuration = Harness.configuration(false);
+        configuration.put(StrataKvStores.MEMORY_BYTES_CONFIG, "" + (32 << 20));
+        RecordBatchingStateRestoreCallback callback = Harness.openToRestore(store, folder, configuration);
+        List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+        // More than one batch may have: short records take much more room in the region.
+        for (int round = 0; round < 2; round++) {
+            for (int i = 0; i < 160_000; i++) {
+                boolean isDeleted = round == 1 && i % 5 == 0;
+                records.add(Harness.changelogRecord(value("k" + i), isDeleted ? null : value("v" + round), round));
+            }
+        }
+        callback.restoreBatch(records);
+        assertEquals(0, store.approximateNumUncommittedBytes(), "nothing is kept on the heap");
+        for (int i = 0; i < 160_000; i++) {
+            assertEquals(i % 5 == 0 ? null : "v1", text(store.get(bytes("k" + i))), "k" + i);
+        }
+        callback.restoreBatch(List.of(Harness.changelogRecord(value("k1"), value("few"), 3)));
+        assertEquals("few", text(store.get(bytes("k1"))), "what is not worth a batch is seen as well");
+        store.commit(Map.of(CHANGELOG, 60_000L));
+        store.close();
+        store = StrataKvStores.keyValue("restored").get();
+        Harness.openToRestore(store, folder, Harness.configuration(false));
+        assertEquals(60_000L, store.committedOffset(CHANGELOG));
+        assertEquals(128_000, listed(store.all()).size());
+        assertEquals("few", text(store.get(bytes("k1"))));
+        store.close();
+    }
+
+    /** Its region is as large as it was made, whatever is configured later. */
+    @Test
+    void aCommitFitsIntoTheRegionThatIsThere() {
+        Properties configuration = Harness.configuration(false);
+        configuration.put(StrataKvStores.MEMORY_BYTES_CONFIG, "" + (32 << 20));
+        Harness.open(StrataKvStores.keyValue("store").get(), folder, 0, configuration).close();
+        configuration.put(StrataKvStores.MEMORY_BYTES_CONFIG, "" + (512 << 20));
+        KeyValueStore<Bytes, byte[]> store =
+                Harness.open(StrataKvStores.keyValue("store").get(), folder, 0, configuration);
+        byte[] value = new byte[1000];
+        for (int i = 0; i < 30_000; i++) {
+            store.put(bytes("k" + i), value);
+        }
+        store.commit(Map.of(CHANGELOG, 1L));
+        assertEquals(30_000, listed(store.all()).size());
+        store.close();
     }
 
     private void restore(StateStore store, List<ConsumerRecord<byte[], byte[]>> records) {

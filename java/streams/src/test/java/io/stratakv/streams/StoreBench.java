@@ -28,6 +28,8 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
@@ -47,6 +49,16 @@ class StoreBench {
     private static final int TASK_RECORDS = 10_000;
     private static final int ROUNDS = Integer.getInteger("streams.rounds", 3);
     private static final TopicPartition CHANGELOG = new TopicPartition("changelog", 0);
+
+    @BeforeAll
+    static void enter() {
+        MemoryLimit.enter();
+    }
+
+    @AfterAll
+    static void leave() {
+        MemoryLimit.leave();
+    }
 
     private static byte[] key(long number) {
         // Spread over the key space, as hashes and words are.

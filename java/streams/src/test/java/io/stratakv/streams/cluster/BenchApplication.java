@@ -1,5 +1,6 @@
 package io.stratakv.streams.cluster;
 
+import io.stratakv.streams.MemoryLimit;
 import io.stratakv.streams.StrataKvStores;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
@@ -43,6 +44,7 @@ public final class BenchApplication {
 
     /** Arguments: {@code name=value} of the configuration, `bench.store` and `bench.shape`. */
     public static void main(String[] arguments) {
+        MemoryLimit.enter();
         Map<String, String> given = Instance.given(arguments);
         Properties properties = Instance.properties();
         properties.putAll(given);

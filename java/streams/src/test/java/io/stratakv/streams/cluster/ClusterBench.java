@@ -4,11 +4,13 @@ import io.stratakv.streams.BenchFigures;
 import io.stratakv.streams.BenchFigures.Better;
 import io.stratakv.streams.BenchFigures.Notes;
 import io.stratakv.streams.BoundedRocksDb;
+import io.stratakv.streams.MemoryLimit;
 import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
@@ -34,6 +36,7 @@ class ClusterBench {
     private static final long RESTORED = Long.getLong("streams.restore", 1_000_000);
     private static final double MINUTES = Double.parseDouble(System.getProperty("streams.minutes", "2"));
     private static final long CAP_MIB = 98;
+    private static final long HEAP_MIB = Long.getLong("streams.heap", 512);
     private static final int PARTITIONS = 2;
     private static final int WINDOW_KEYS = 20_000;
     private static final int RATE = 2000;
@@ -75,9 +78,14 @@ class ClusterBench {
     }
 
     private static Child run(Map<String, String> configuration) throws Exception {
-        Child child = Child.start(
-                BenchApplication.class, configuration,
-                List.of("-Xms512m", "-D" + BoundedRocksDb.MEMORY_BYTES + "=" + (CAP_MIB << 20)));
+        List<String> options = new ArrayList<>(List.of(
+                "-Xms" + HEAP_MIB + "m", "-Xmx" + HEAP_MIB + "m",
+                "-D" + BoundedRocksDb.MEMORY_BYTES + "=" + (CAP_MIB << 20)));
+        String container = System.getProperty(MemoryLimit.CONTAINER);
+        if (container != null) {
+            options.add("-D" + MemoryLimit.CONTAINER + "=" + container);
+        }
+        Child child = Child.start(BenchApplication.class, configuration, options);
         child.await("RUNNING", PATIENCE, () -> child.hasSaid("RUNNING"));
         return child;
     }
