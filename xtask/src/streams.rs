@@ -136,33 +136,50 @@ fn measure(root: &Path, library: &Path, bench: &Bench) -> Result<(), String> {
         let removed = std::fs::remove_dir_all(&folder);
         removed.map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
     }
-    let options = vec![
+    let options = [
         "-Dstreams.groups=bench".to_owned(),
         format!("-Dstreams.restore={}", bench.restored),
         format!("-Dstreams.minutes={}", bench.minutes),
         format!("-Dstreams.records={}", bench.records),
-        format!("-Dstreams.rounds={}", bench.rounds),
     ];
     match bench.container_mib {
-        None => test(root, library, &options)?,
-        // One after the other: what a process has taken stays the group's when it leaves that.
-        Some(mib) => ["StoreBench", "ClusterBench"].iter().try_for_each(|class| {
-            let container = Container::make(mib)?;
-            let within = [
-                format!("-Dtest={class}"),
-                format!("-Dstreams.container={}", container.folder.display()),
-                // What is left of the container is the stores' and the page cache's.
-                format!("-Dstreams.heap={HEAP_MIB}"),
-                format!("-DargLine=-Xmx{HEAP_MIB}m"),
-            ];
-            test(root, library, &[&options[..], &within].concat())
-        })?,
+        None => {
+            let rounds = format!("-Dstreams.rounds={}", bench.rounds);
+            test(root, library, &[&options[..], &[rounds]].concat())?;
+        }
+        // A process and a group for each round: RocksDB's shared cache stays when its store is
+        // closed, and what a process has taken stays the group's when it leaves that.
+        Some(mib) => {
+            let rounds =
+                (0..bench.rounds).map(|round| vec![test_of("StoreBench#beside"), first(round), ONE_ROUND.into()]);
+            let all = rounds.chain([vec![test_of("ClusterBench")]]);
+            for part in all {
+                let container = Container::make(mib)?;
+                let within = [
+                    format!("-Dstreams.container={}", container.folder.display()),
+                    // What is left of the container is the stores' and the page cache's.
+                    format!("-Dstreams.heap={HEAP_MIB}"),
+                    format!("-DargLine=-Xmx{HEAP_MIB}m"),
+                ];
+                test(root, library, &[&options[..], &part, &within].concat())?;
+            }
+        }
     }
     let table = folder.join("table.md");
     let table = std::fs::read_to_string(&table).map_err(|error| format!("cannot read {}: {error}", table.display()))?;
     println!("{table}");
     println!("streams: the table is in {}", folder.join("table.md").display());
     Ok(())
+}
+
+const ONE_ROUND: &str = "-Dstreams.rounds=1";
+
+fn test_of(class: &str) -> String {
+    format!("-Dtest={class}")
+}
+
+fn first(round: u32) -> String {
+    format!("-Dstreams.first={round}")
 }
 
 /// Java's heap in a container.

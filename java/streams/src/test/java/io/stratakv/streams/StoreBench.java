@@ -48,6 +48,8 @@ class StoreBench {
     private static final int TASKS = 48;
     private static final int TASK_RECORDS = 10_000;
     private static final int ROUNDS = Integer.getInteger("streams.rounds", 3);
+    /** Rounds of several processes have numbers of their own. */
+    private static final int FIRST_ROUND = Integer.getInteger("streams.first", 0);
     private static final TopicPartition CHANGELOG = new TopicPartition("changelog", 0);
 
     @BeforeAll
@@ -97,7 +99,7 @@ class StoreBench {
         Duration minute = Duration.ofMinutes(1);
         windows.put("StrataKV", name -> StrataKvStores.window(name, hour, minute, false));
         windows.put("RocksDB", name -> Stores.persistentWindowStore(name, hour, minute, false));
-        for (int round = 0; round < ROUNDS; round++) {
+        for (int round = FIRST_ROUND; round < FIRST_ROUND + ROUNDS; round++) {
             for (String store : stores.keySet()) {
                 BenchFigures.measure("store, round " + round, store, notes -> {
                     Path folder = Files.createTempDirectory("streams-bench");
