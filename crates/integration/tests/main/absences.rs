@@ -351,10 +351,13 @@ fn check_strangers(network: &Network) {
     let options = ["--memcache", BESIDE, "--insecure", "--rejoin", "cold", "--rejoin-cut-off", "3s"];
     let start = |server: usize, more: &[&str]| {
         let serve = serve(&folder.path().join(format!("data{server}")), &options).options(more);
-        serve.at(network.address(server)).before(&network.line_of(server)).start()
+        serve.at(network.address(server)).before(&network.line_of(server)).spawn().expect("started")
     };
     let has_accounts = [false, true, true];
     let served = [start(0, &[]), start(1, &["--auth-file", &shown]), start(2, &["--auth-file", &shown])];
+    for (server, has_accounts) in has_accounts.into_iter().enumerate() {
+        wait_until("it serves", || connections_beside(network, server, has_accounts).is_some());
+    }
     let silent = Dialer::plain(served[0].address()).dial_and_wait(PATIENCE).expect("connected");
     let login = set_command(b"login", 0, LOGIN);
     let wires = [silent, dial(served[1].address(), TEXT), dial(served[2].address(), &login)];
