@@ -6,13 +6,12 @@
 //! all their connections and report; once all have, the thread `presence` empties the cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-use stratakv::{Rejoin, Store};
+use stratakv::{Engine, Rejoin, Store, since_boot_ms};
 
-use crate::server::{Error, Listening, lock};
+use crate::server::{Error, Listening, ServerOptions, lock};
 
 /// A process that gave no sign of life for longer was away, if nothing longer is allowed. Below it
 /// lies what a busy machine does to a process: its clock thread asks for a few microseconds of a
@@ -41,6 +40,16 @@ struct Absent {
     cause: AbsenceCause,
     /// Threads without a connection of before it.
     arrived: usize,
+}
+
+/// An absence that is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CurrentAbsence {
+    /// Absences are counted from 1.
+    pub(crate) number: u64,
+    pub(crate) cause: AbsenceCause,
+    /// Threads that may have connections of before it. With none the cache can be emptied.
+    pub(crate) waited_for: usize,
 }
 
 /// See the module.
@@ -101,13 +110,17 @@ impl AbsenceWatch {
 
     fn beat_at(&self, now_ms: u64) -> bool {
         let Some(still_ms) = self.still_ms else { return false };
-        let stood_ms = || now_ms.saturating_sub(self.alive_at_ms.load(Ordering::Acquire));
-        if stood_ms() <= still_ms {
+        let alive_at_ms = self.alive_at_ms.load(Ordering::Acquire);
+        if now_ms <= alive_at_ms {
+            // Most ticks end here: the word stays where all threads can read it.
+            return false;
+        }
+        if now_ms - alive_at_ms <= still_ms {
             self.alive_at_ms.fetch_max(now_ms, Ordering::Release);
             return false;
         }
         let mut absent = lock(&self.absent);
-        let stood_ms = stood_ms();
+        let stood_ms = now_ms.saturating_sub(self.alive_at_ms.load(Ordering::Acquire));
         let is_first = stood_ms > still_ms;
         if is_first {
             // Before the sign of life: who sees that one sees this.
@@ -159,11 +172,14 @@ impl AbsenceWatch {
         }
     }
 
-    /// The absence after which the cache can be emptied, by its number: every thread has arrived.
-    pub(crate) fn to_empty(&self) -> Option<(u64, AbsenceCause)> {
+    /// The absence that is not over.
+    pub(crate) fn current(&self) -> Option<CurrentAbsence> {
         let absent = lock(&self.absent);
-        let all = absent.as_ref().filter(|absent| absent.arrived >= self.threads);
-        all.map(|absent| (self.noticed(), absent.cause))
+        absent.as_ref().map(|absent| CurrentAbsence {
+            number: self.noticed(),
+            cause: absent.cause,
+            waited_for: self.threads.saturating_sub(absent.arrived),
+        })
     }
 
     /// The cache is empty, after absence number `seen`. Whether clients may be served: there was no
@@ -178,13 +194,12 @@ impl AbsenceWatch {
         is_last
     }
 
-    /// Waits for so long, or until something changes.
-    pub(crate) fn wait(&self, most: Duration, goes_on: impl Fn() -> bool) {
+    /// Waits for so long, or until something changes, for a thread that has dealt with `known`
+    /// absences.
+    pub(crate) fn wait(&self, most: Duration, known: u64, goes_on: impl Fn() -> bool) {
         let absent = lock(&self.absent);
-        let is_ready = |absent: &MutexGuard<'_, Option<Absent>>| {
-            absent.as_ref().is_some_and(|absent| absent.arrived >= self.threads)
-        };
-        if !is_ready(&absent) && goes_on() {
+        let is_ready = absent.as_ref().is_some_and(|absent| absent.arrived >= self.threads);
+        if !is_ready && self.noticed() == known && goes_on() {
             drop(self.changed.wait_timeout(absent, most).unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -217,14 +232,17 @@ impl AbsenceCause {
 
 /// What a server refuses of [`ClientLimits::cut_off`](crate::ClientLimits::cut_off), whatever the
 /// store.
-pub(crate) fn check_cut_off(time: Duration, has_xdp: bool) -> Result<(), String> {
-    if has_xdp {
+pub(crate) fn check_cut_off(time: Duration, options: &ServerOptions) -> Result<(), String> {
+    if options.xdp.is_some() {
         return Err("connections through AF_XDP do not tell when a client cannot be reached: leave out --rejoin-cut-off or --xdp".into());
     }
-    match (CUT_OFF_MIN..=CUT_OFF_MAX).contains(&time) {
+    if !options.listens_by_tcp() {
+        return Err("--rejoin-cut-off is for clients that come by TCP, and only UNIX sockets are listened on: leave it out, or say --memcache ADDRESS:PORT".into());
+    }
+    match (CUT_OFF_MIN..=CUT_OFF_MAX).contains(&time) && time.subsec_nanos() == 0 {
         true => Ok(()),
         false => Err(format!(
-            "--rejoin-cut-off {:.1}s: it can be 3s to 1h, as the kernel looks for clients once a second at most",
+            "--rejoin-cut-off {}s: it can be 3s to 1h, in whole seconds, as the kernel looks for clients once a second at most",
             time.as_secs_f64()
         )),
     }
@@ -233,15 +251,23 @@ pub(crate) fn check_cut_off(time: Duration, has_xdp: bool) -> Result<(), String>
 /// Has the kernel end each connection whose client could not be reached for so long. Connections
 /// take it from their listener.
 pub(crate) fn watch_clients(store: &Store, time: Duration, listeners: &[Listening]) -> Result<(), Error> {
-    if matches!(store.rejoin(), None | Some(Rejoin::Warm)) {
-        return Err(Error::Option(
-            "--rejoin-cut-off empties a cache, which --rejoin warm (the default) keeps: say --engine tier with --rejoin cold or warm-within=TIME, or leave it out".into(),
-        ));
-    }
+    check_rejoin(store).map_err(Error::Option)?;
     let every = (time.as_secs() / 5).clamp(1, 75);
     let watch = |listening: &Listening| listening.socket.watch_peers(Duration::from_secs(every), time);
     let watched = listeners.iter().try_for_each(watch);
     watched.map_err(|error| Error::System { what: "have the kernel look for clients", error })
+}
+
+fn check_rejoin(store: &Store) -> Result<(), String> {
+    Err(match store.rejoin() {
+        Some(Rejoin::Cold | Rejoin::WarmWithin(_)) => return Ok(()),
+        Some(Rejoin::Warm) => "--rejoin-cut-off empties a cache, which --rejoin warm (the default) keeps: say --rejoin cold or warm-within=TIME too, or leave it out".into(),
+        None if store.engine() == Engine::Tier => format!(
+            "--rejoin-cut-off empties a cache, and that it was away cannot be noted in {}: make that a file that can be written, or leave the option out",
+            store.path().join("presence").display()
+        ),
+        None => "--rejoin-cut-off is for caches: say --engine tier, or leave it out".into(),
+    })
 }
 
 /// How a connection ends whose peer the kernel could not reach, whatever routers and the kernel's
@@ -262,18 +288,16 @@ pub(crate) fn is_unreachable(error: &std::io::Error) -> bool {
     error.raw_os_error().is_some_and(|raw| errors.iter().any(|errno| errno.raw_os_error() == raw))
 }
 
-/// Milliseconds since the kernel was started, suspended ones too.
-fn since_boot_ms() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1000) + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn watch(rejoin: Rejoin, by_clients: bool) -> AbsenceWatch {
         AbsenceWatch::of(Some(rejoin), by_clients, 2, 10_000)
+    }
+
+    fn waited_for(watch: &AbsenceWatch) -> Option<usize> {
+        watch.current().map(|absence| absence.waited_for)
     }
 
     #[test]
@@ -308,13 +332,14 @@ mod tests {
         let cold = watch(Rejoin::Cold, false);
         assert!(cold.beat_at(15_000));
         cold.arrive(1);
-        assert_eq!(cold.to_empty(), None, "one thread may still serve");
+        assert_eq!(waited_for(&cold), Some(1), "one thread may still serve");
         cold.arrive(0);
-        assert_eq!(cold.to_empty(), None, "it does not know of it");
+        assert_eq!(waited_for(&cold), Some(1), "it does not know of it");
         cold.arrive(1);
-        assert_eq!(cold.to_empty(), Some((1, AbsenceCause::StoodStill(5000))));
+        let absence = CurrentAbsence { number: 1, cause: AbsenceCause::StoodStill(5000), waited_for: 0 };
+        assert_eq!(cold.current(), Some(absence));
         assert!(cold.end(1) && !cold.is_away() && cold.is_over(1));
-        assert_eq!(cold.to_empty(), None);
+        assert_eq!(cold.current(), None);
     }
 
     #[test]
@@ -323,7 +348,7 @@ mod tests {
         assert!(cold.beat_at(15_000));
         (0..2).for_each(|_| cold.arrive(1));
         assert!(cold.beat_at(20_000));
-        assert_eq!(cold.to_empty(), None);
+        assert_eq!(waited_for(&cold), Some(2));
         assert!(!cold.end(1) && cold.is_away(), "what came since is not looked at");
         (0..2).for_each(|_| cold.arrive(2));
         assert!(cold.end(2) && !cold.is_away());
@@ -336,7 +361,8 @@ mod tests {
         assert!(!cold.lose_client(0), "of a thread that has not heard of it");
         assert_eq!(cold.noticed(), 1);
         (0..2).for_each(|_| cold.arrive(1));
-        assert_eq!(cold.to_empty(), Some((1, AbsenceCause::Unreachable)));
+        let absence = CurrentAbsence { number: 1, cause: AbsenceCause::Unreachable, waited_for: 0 };
+        assert_eq!(cold.current(), Some(absence));
         assert!(cold.end(1) && !cold.lose_client(0), "it was there before");
         assert!(cold.lose_client(1), "another cut");
         assert!(!watch(Rejoin::Cold, false).lose_client(0), "nobody asked for it");
@@ -349,5 +375,18 @@ mod tests {
         assert!([Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH].map(error).iter().all(is_unreachable));
         let ends = [Errno::CONNRESET, Errno::PIPE, Errno::CANCELED, Errno::CONNABORTED].map(error);
         assert!(!ends.iter().any(is_unreachable));
+    }
+
+    #[test]
+    fn cuts_are_watched_for_where_clients_come_by_tcp() {
+        let time = Duration::from_secs(5);
+        let tcp = ServerOptions::default();
+        assert_eq!(check_cut_off(time, &tcp), Ok(()));
+        let unix = ServerOptions { memcache: Vec::new(), unix: vec!["/run/s".into()], ..ServerOptions::default() };
+        assert!(check_cut_off(time, &unix).is_err_and(|why| why.contains("only UNIX sockets")));
+        let mut resp = unix;
+        resp.resp.addresses.push(([127, 0, 0, 1], 0).into());
+        assert_eq!(check_cut_off(time, &resp), Ok(()));
+        assert!(check_cut_off(Duration::from_millis(5500), &tcp).is_err_and(|why| why.contains("whole seconds")));
     }
 }

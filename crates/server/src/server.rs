@@ -208,10 +208,17 @@ impl ServerOptions {
             xdp.check().map_err(Error::Option)?;
         }
         if let Some(time) = self.limits.cut_off {
-            absence::check_cut_off(time, self.xdp.is_some()).map_err(Error::Option)?;
+            absence::check_cut_off(time, self).map_err(Error::Option)?;
         }
         self.accounts()?;
         self.backup_directory.as_deref().map_or(Ok(()), check_backup_directory)
+    }
+
+    /// Whether any client comes by TCP through the kernel.
+    pub(crate) fn listens_by_tcp(&self) -> bool {
+        let addresses = [&self.memcache, &self.tls_memcache, &self.resp.addresses, &self.resp.tls_addresses];
+        let is_tcp = |inherited: &Inherited| matches!(inherited.socket.local_address(), Some(SocketAddress::Tcp(_)));
+        addresses.iter().any(|addresses| !addresses.is_empty()) || self.inherited.iter().any(is_tcp)
     }
 
     pub(crate) fn accounts(&self) -> Result<Option<Accounts>, Error> {

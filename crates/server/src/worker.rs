@@ -508,8 +508,12 @@ impl Worker {
         }
     }
 
+    fn accepts(&self) -> bool {
+        self.times.drain_until.is_none() && self.times.presence.is_serving()
+    }
+
     fn accept_more(&mut self) {
-        if self.times.drain_until.is_some() || !self.times.presence.is_serving() {
+        if !self.accepts() {
             return;
         }
         let now = self.driver.now().mono;
@@ -684,11 +688,11 @@ impl Worker {
     /// How long to sleep if nothing happens.
     fn timeout(&self) -> Option<Duration> {
         let now = self.driver.now();
-        let pauses = self.listeners.iter().filter_map(|listener| Some(listener.pause?.1));
+        let pauses = self.listeners.iter().map(|listener| listener.pause);
         let has_entries = self.entries.len() > self.free.len();
         let sweep = self.sweeps_for().filter(|_| has_entries).map(|_| self.times.sweep_at);
         let instants = [
-            pauses.min(),
+            pause_ends_at(pauses, self.accepts()),
             self.times.drain_until,
             sweep,
             self.times.flush_at.get(),
@@ -744,6 +748,12 @@ impl Drop for Worker {
     }
 }
 
+/// When a thread that accepts is to look at a listener again. One that does not lets pauses be: to
+/// wake for them would not end them.
+fn pause_ends_at(pauses: impl Iterator<Item = Option<(Mono, Mono)>>, accepts: bool) -> Option<Mono> {
+    pauses.flatten().map(|(_, until)| until).min().filter(|_| accepts)
+}
+
 /// Hands an operation to its shard or shards; returns how many replies will come.
 fn submit(driver: &mut Driver, shared: &Shared, tag: u64, target: Target, operation: Operation) -> usize {
     let shards = shared.store.shards();
@@ -782,4 +792,16 @@ fn log<'a>(shared: &'a Shared, wall: Wall, socket: &Socket) -> Log<'a> {
 
 pub(crate) fn after(now: Mono, duration: Duration) -> Mono {
     Mono(now.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_accepts_nobody_does_not_wake_for_pauses() {
+        let pauses = || [None, Some((Mono(1), Mono(9))), Some((Mono(2), Mono(7)))].into_iter();
+        assert_eq!(pause_ends_at(pauses(), true), Some(Mono(7)));
+        assert_eq!(pause_ends_at(pauses(), false), None);
+    }
 }

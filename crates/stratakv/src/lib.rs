@@ -113,6 +113,8 @@ pub use options::{Compression, IoBackend, OpenProgress, Options, Placement};
 pub use order::{Order, OrderError};
 pub use put::{PutOptions, PutOutcome, Unmet};
 pub use record::Record;
+#[doc(hidden)]
+pub use rejoin::since_boot_ms;
 pub use rejoin::{Rejoin, Rejoined};
 pub use repair::{LostRegion, LostTable, RepairReport, repair};
 pub use scan::{Scan, ScanOptions};

@@ -65,6 +65,19 @@ pub(crate) struct Presence {
     how: Option<Rejoin>,
     /// Somebody tells again and again that it serves.
     is_told: AtomicBool,
+    /// Held while the file is written.
+    absence: Mutex<NotedAbsence>,
+}
+
+/// Whether the file says that nobody knows how long the cache was away. Until it is emptied,
+/// nothing else is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum NotedAbsence {
+    #[default]
+    None,
+    /// It is to say so: writing it failed, or is under way.
+    Due,
+    Durable,
 }
 
 /// What the file says.
@@ -154,7 +167,8 @@ impl Return {
         let rejoined = Rejoined { absence: self.absence(), was_emptied, epoch };
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?;
         let (how, is_told) = (self.how, AtomicBool::new(false));
-        let presence = Presence { file, boot: self.boot, rejoined: Mutex::new(rejoined), how, is_told };
+        let (rejoined, absence) = (Mutex::new(rejoined), Mutex::default());
+        let presence = Presence { file, boot: self.boot, rejoined, how, is_told, absence };
         // Without a time nobody knows how long it was away.
         let unknown = LastServed { boot: String::new(), since_boot_ms: 0, epoch };
         let text = LastServed { epoch, ..self.found.unwrap_or(unknown) }.to_text();
@@ -175,41 +189,62 @@ impl Presence {
         self.rejoined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_absence(&self) -> MutexGuard<'_, NotedAbsence> {
+        self.absence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// As was asked for.
     pub(crate) fn how(&self) -> Rejoin {
         self.how.unwrap_or_default()
     }
 
     /// It was away while it ran, and is to be emptied. Until it says that it serves again, nobody
-    /// knows how long it was away: an opening after a crash empties it. Durable when it returns.
+    /// knows how long it was away: an opening after an end of any kind empties it. Durable when it
+    /// returns, and done once for all who ask.
     pub(crate) fn leave(&self) -> io::Result<()> {
+        let mut absence = self.lock_absence();
+        if *absence == NotedAbsence::Durable {
+            return Ok(());
+        }
+        *absence = NotedAbsence::Due;
         let unknown = LastServed { boot: String::new(), since_boot_ms: 0, epoch: self.rejoined().epoch };
         let text = unknown.to_text();
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        *absence = NotedAbsence::Durable;
+        Ok(())
     }
 
     /// It is empty, and serves again.
-    pub(crate) fn return_empty(&self, absence: Option<Duration>) -> io::Result<Rejoined> {
+    pub(crate) fn return_empty(&self, away: Option<Duration>) -> io::Result<Rejoined> {
+        let mut absence = self.lock_absence();
         let rejoined = {
             let mut rejoined = self.lock();
             let epoch = rejoined.epoch.saturating_add(1);
-            *rejoined = Rejoined { absence, was_emptied: true, epoch };
+            *rejoined = Rejoined { absence: away, was_emptied: true, epoch };
             *rejoined
         };
-        self.tell().map(|()| rejoined)
+        self.is_told.store(true, Ordering::Relaxed);
+        self.write()?;
+        *absence = NotedAbsence::None;
+        Ok(rejoined)
     }
 
     /// It serves now. Whoever tells it once goes on telling, and stops when it serves no more.
     pub(crate) fn tell(&self) -> io::Result<()> {
         self.is_told.store(true, Ordering::Relaxed);
-        self.write()
+        self.write_unless_away()
     }
 
     /// The store ends. If somebody told until when it served, that holds.
     pub(crate) fn end(&self) -> io::Result<()> {
-        if self.is_told.load(Ordering::Relaxed) || self.how.is_none() { Ok(()) } else { self.write() }
+        if self.is_told.load(Ordering::Relaxed) || self.how.is_none() { Ok(()) } else { self.write_unless_away() }
+    }
+
+    fn write_unless_away(&self) -> io::Result<()> {
+        let absence = self.lock_absence();
+        if *absence == NotedAbsence::None { self.write() } else { Ok(()) }
     }
 
     /// It serves now. No flush: after a power cut it does not count. What is there may be longer,
@@ -240,8 +275,9 @@ pub(crate) fn boot() -> String {
     text.chars().filter(|char| char.is_ascii_hexdigit() || *char == '-').collect()
 }
 
-/// Milliseconds since the kernel was started, suspended ones too.
-fn since_boot_ms() -> u64 {
+/// Milliseconds since the kernel was started, suspended ones too. For servers.
+#[doc(hidden)]
+pub fn since_boot_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1000) + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
@@ -298,6 +334,8 @@ mod tests {
         assert!(!back(Some(wide)).empties(), "it has served just now");
         served.leave().expect("noted");
         assert!(back(Some(wide)).empties(), "it was to be emptied");
+        served.tell().and_then(|()| served.end()).expect("not noted");
+        assert!(back(Some(wide)).empties(), "it serves nobody until it is empty");
         let away = Some(Duration::from_secs(7));
         let rejoined = Rejoined { absence: away, was_emptied: true, epoch: 101 };
         assert_eq!(served.return_empty(away).expect("noted"), rejoined);

@@ -234,9 +234,22 @@ impl Store {
         self.inner().files.presence.as_ref().map(Presence::how)
     }
 
+    /// Notes that a cache was away while it ran, and is to be emptied: until
+    /// [`Store::return_empty`] has done so nobody knows how long it was away, and
+    /// [`Store::note_presence`] notes nothing. So [`Rejoin::WarmWithin`] and [`Rejoin::Cold`] empty
+    /// it at the next opening, however this one ends. Durable when it returns. For another store,
+    /// and in a forked child, nothing is done.
+    ///
+    /// # Errors
+    /// The file could not be written. May be tried again.
+    pub fn note_absence(&self) -> std::io::Result<()> {
+        let presence = self.inner().files.presence.as_ref().filter(|_| !self.is_forked());
+        presence.map_or(Ok(()), Presence::leave)
+    }
+
     /// A cache that was away while it ran drops all that it has, of every collection, and gets
-    /// another epoch: [`Store::rejoined`] tells it. Who calls it serves nobody meanwhile. After a
-    /// crash in between, the next opening does not trust what it finds.
+    /// another epoch: [`Store::rejoined`] tells it. Who calls it serves nobody meanwhile. It does
+    /// what [`Store::note_absence`] does first.
     ///
     /// # Errors
     /// It could not be dropped, or not be noted: the cache may have all that it had. May be tried
@@ -245,12 +258,12 @@ impl Store {
         let presence = self.inner().files.presence.as_ref().filter(|_| !self.is_forked());
         let refused = || Error::Option("only a cache (engine `tier`) that is open for writing returns empty".into());
         let presence = presence.ok_or_else(refused)?;
-        let noted = |error| Error::Io { what: "note in", path: self.path().to_owned(), error };
-        presence.leave().map_err(noted)?;
+        let noted = |what| move |error| Error::Io { what, path: self.path().to_owned(), error };
+        presence.leave().map_err(noted("note that the cache was away in"))?;
         let range = Box::new((Bound::Unbounded, Bound::Unbounded));
         match self.execute(Operation::DeleteRange { range, level: self.default_level() }) {
             Reply::Failed(error) => Err(error.into()),
-            _ => presence.return_empty(absence).map_err(noted),
+            _ => presence.return_empty(absence).map_err(noted("note that the cache is empty, and serves, in")),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -158,9 +158,9 @@ fn a_warm_cache_that_stood_still_has_all_that_it_had_and_late_writes() {
     assert!(served.stop().success());
 }
 
-/// Stops one thread of another process for a while, as no signal can.
+/// Stops one thread of another process until its stdin ends, as no signal can.
 const STOP_A_THREAD: &str = r"
-import ctypes, os, sys, time
+import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 SEIZE, INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
@@ -169,7 +169,7 @@ if libc.ptrace(SEIZE, thread, None, None) != 0 or libc.ptrace(INTERRUPT, thread,
     sys.exit('ptrace: ' + os.strerror(ctypes.get_errno()))
 os.waitpid(thread, WALL)
 print('stopped', flush=True)
-time.sleep(float(sys.argv[2]))
+sys.stdin.read()
 ";
 
 fn thread_of(served: &Served, name: &str) -> String {
@@ -181,29 +181,52 @@ fn thread_of(served: &Served, name: &str) -> String {
     found.file_name().to_string_lossy().into_owned()
 }
 
+/// A thread of a server that does not get on.
+struct StoppedThread(Child);
+
+impl StoppedThread {
+    fn of(served: &Served, name: &str) -> Result<StoppedThread, String> {
+        let python = tool("python3").ok_or("python3 is not there")?;
+        let mut stopping = Command::new(python);
+        stopping.args(["-c", STOP_A_THREAD, &thread_of(served, name)]).stdin(Stdio::piped());
+        let mut child = stopping.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("python starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("read");
+        if line == "stopped\n" {
+            return Ok(StoppedThread(child));
+        }
+        let output = child.wait_with_output().expect("it ends");
+        Err(format!("one thread cannot be stopped: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    fn go_on(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().expect("it ends").success());
+    }
+}
+
 /// Its only server thread does not get on, for longer than the process may stand still.
 #[test]
 fn a_cache_that_is_busy_keeps_what_it_has() {
-    let Some(python) = tool("python3") else { return };
     let folder = place::directory();
     let served = serve(&folder.path().join("data"), &["--rejoin", "cold", "--threads", "1"]).start();
     let mut client = served.client();
     assert_eq!(client.set(b"k", b"kept").expect("an answer"), "STORED");
-    let thread = thread_of(&served, "server-0");
-    let mut stopping = Command::new(python);
-    stopping.args(["-c", STOP_A_THREAD, &thread, &(2.0 * STILL.as_secs_f64()).to_string()]);
-    let mut child = stopping.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("python starts");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("read");
-    if line != "stopped\n" {
-        let output = child.wait_with_output().expect("it ends");
-        return not_here(&format!("one thread cannot be stopped: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    let begun = Instant::now();
-    assert_eq!(client.get(b"k").expect("the connection stays").as_deref(), Some(&b"kept"[..]));
-    assert!(begun.elapsed() > STILL, "it was not stopped");
+    let stopped = match StoppedThread::of(&served, "server-0") {
+        Ok(stopped) => stopped,
+        Err(why) => return not_here(&why),
+    };
+    client.send(b"get k\r\n").expect("the kernel takes it");
+    std::thread::sleep(STILL);
+    client.stream().set_nonblocking(true).expect("a socket");
+    let answer = client.stream().peek(&mut [0]).expect_err("it was not stopped");
+    assert_eq!(answer.kind(), std::io::ErrorKind::WouldBlock);
+    client.stream().set_nonblocking(false).expect("a socket");
+    stopped.go_on();
+    let [line, value, end] = [(); 3].map(|()| client.line().expect("the connection stays"));
+    assert_eq!([line.trim(), value.trim(), end.trim()], ["VALUE k 0 4", "kept", "END"]);
     assert_eq!(figure(&mut client, "rejoin_was_emptied"), 0);
-    assert!(child.wait().expect("it ends").success() && served.stop().success());
+    assert!(served.stop().success());
 }
 
 /// A server of [`Network`], and a client's connection to it that says nothing.
@@ -289,13 +312,110 @@ fn check_cuts(network: &Network) {
     }
 }
 
-#[test]
-fn a_cache_whose_clients_cannot_be_reached_empties_itself_once() {
-    match Network::new(SPOKEN.len()) {
+fn with_network(servers: usize, check: fn(&Network)) {
+    match Network::new(servers) {
         Err(why) => not_here(&format!("cables cannot be cut: {why}")),
         // A thread of its own, as it enters a namespace.
-        Ok(network) => std::thread::scope(|scope| scope.spawn(|| check_cuts(&network)).join().expect("it holds")),
+        Ok(network) => std::thread::scope(|scope| scope.spawn(|| check(&network)).join().expect("it holds")),
     }
+}
+
+#[test]
+fn a_cache_whose_clients_cannot_be_reached_empties_itself_once() {
+    with_network(SPOKEN.len(), check_cuts);
+}
+
+const LOGIN: &[u8] = b"user pass";
+
+/// What one on its side of the cable sees: connections, that one included, and whether the cache
+/// was emptied.
+fn connections_beside(network: &Network, server: usize, has_accounts: bool) -> Option<[u64; 2]> {
+    let asked = network.beside(server, || {
+        let mut client = Client::connect(BESIDE.parse().expect("an address"))?;
+        if has_accounts {
+            client.set(b"login", LOGIN)?;
+        }
+        Ok::<_, std::io::Error>([client.statistic("curr_connections")?, client.statistic("rejoin_was_emptied")?])
+    });
+    let [connections, was_emptied] = asked.expect("a thread enters").ok()?;
+    Some([connections?, was_emptied?])
+}
+
+/// One that says nothing, one that does not say who it is, and a client.
+fn check_strangers(network: &Network) {
+    network.enter().expect("a namespace of its own");
+    let folder = place::directory();
+    let accounts = folder.path().join("accounts");
+    std::fs::write(&accounts, "user:pass\n").expect("written");
+    let shown = accounts.display().to_string();
+    let options = ["--memcache", BESIDE, "--insecure", "--rejoin", "cold", "--rejoin-cut-off", "3s"];
+    let start = |server: usize, more: &[&str]| {
+        let serve = serve(&folder.path().join(format!("data{server}")), &options).options(more);
+        serve.at(network.address(server)).before(&network.line_of(server)).spawn().expect("started")
+    };
+    let has_accounts = [false, true, true];
+    let served = [start(0, &[]), start(1, &["--auth-file", &shown]), start(2, &["--auth-file", &shown])];
+    for (server, has_accounts) in has_accounts.into_iter().enumerate() {
+        wait_until("it serves", || connections_beside(network, server, has_accounts).is_some());
+    }
+    let silent = Dialer::plain(served[0].address()).dial_and_wait(PATIENCE).expect("connected");
+    let login = set_command(b"login", 0, LOGIN);
+    let wires = [silent, dial(served[1].address(), TEXT), dial(served[2].address(), &login)];
+    for (server, has_accounts) in has_accounts.into_iter().enumerate() {
+        let is_counted = || connections_beside(network, server, has_accounts) == Some([2, 0]);
+        wait_until("only the one there is is connected", is_counted);
+    }
+    (0..3).for_each(|server| network.cut(server).expect("cut"));
+    for (server, has_accounts) in has_accounts.into_iter().enumerate() {
+        let mut was_emptied = 0;
+        wait_until("the kernel has given it up", || {
+            let seen = connections_beside(network, server, has_accounts);
+            was_emptied = seen.map_or(0, |[_, was_emptied]| was_emptied);
+            seen.is_some_and(|[connections, _]| connections == 1)
+        });
+        assert_eq!(was_emptied, u64::from(server == 2), "server {server}");
+    }
+    drop(wires);
+    assert!(served.map(Served::stop).iter().all(std::process::ExitStatus::success));
+}
+
+#[test]
+fn who_may_not_use_a_cache_cannot_have_it_emptied() {
+    with_network(3, check_strangers);
+}
+
+/// A thread that does not get on keeps the cache from being emptied, and then comes a kill.
+fn check_kill_before_it_is_empty(network: &Network) {
+    network.enter().expect("a namespace of its own");
+    let folder = place::directory();
+    let (data, address) = (folder.path().join("data"), network.address(0));
+    let options = ["--threads", "2", "--memcache", BESIDE, "--insecure", "--rejoin", "warm-within=1h"];
+    let serve = serve(&data, &options).options(&["--rejoin-cut-off", "3s"]);
+    let serve = serve.at(address).before(&network.line_of(0));
+    let mut served = serve.start();
+    // Both threads have some.
+    let wires: Vec<Wire> = (0..8).map(|_| dial(address, TEXT)).collect();
+    let stopped = match StoppedThread::of(&served, "server-1") {
+        Ok(stopped) => stopped,
+        Err(why) => return not_here(&why),
+    };
+    network.cut(0).expect("cut");
+    let says_unknown = || std::fs::read_to_string(data.join("presence")).is_ok_and(|text| text.starts_with("1  "));
+    wait_until("the absence is noted", says_unknown);
+    wait_until("who is waited for is told", || served.said().contains("waited_for=1"));
+    assert!(served.said().contains("all connections are closed"), "{}", served.said());
+    served.kill();
+    stopped.go_on();
+    network.mend(0).expect("mended");
+    let again = serve.start();
+    assert_eq!(figure(&mut again.client(), "rejoin_was_emptied"), 1, "{}", again.said());
+    drop(wires);
+    assert!(again.stop().success());
+}
+
+#[test]
+fn a_cut_that_was_noticed_counts_though_a_kill_comes_before_the_cache_is_empty() {
+    with_network(1, check_kill_before_it_is_empty);
 }
 
 #[test]
@@ -305,9 +425,24 @@ fn cuts_are_watched_for_where_something_follows_from_them() {
         (&["--rejoin-cut-off", "5s"][..], "say --rejoin cold"),
         (&["--rejoin-cut-off", "5s", "--rejoin", "warm"][..], "say --rejoin cold"),
         (&["--rejoin-cut-off", "2s", "--rejoin", "cold"][..], "it can be 3s to 1h"),
+        (&["--rejoin-cut-off", "3500ms", "--rejoin", "cold"][..], "in whole seconds"),
     ] {
         let mut served = serve(&folder.path().join("data"), options).spawn().expect("started");
         assert_eq!(served.wait(PATIENCE).code(), Some(2), "{options:?}: {}", served.said());
         assert!(served.said().contains(why), "{options:?}: {}", served.said());
     }
+}
+
+/// In place of the file that says when it last served lies what cannot be written.
+#[test]
+fn who_asked_for_an_empty_cache_is_not_told_to_ask_for_it() {
+    let folder = place::directory();
+    let data = folder.path().join("data");
+    assert!(serve(&data, &[]).start().stop().success());
+    std::fs::remove_file(data.join("presence")).expect("it was there");
+    std::fs::create_dir(data.join("presence")).expect("made");
+    let mut served = serve(&data, &["--rejoin", "cold", "--rejoin-cut-off", "5s"]).spawn().expect("started");
+    assert_eq!(served.wait(PATIENCE).code(), Some(2), "{}", served.said());
+    let said = served.said();
+    assert!(said.contains("cannot be noted in") && !said.contains("say --rejoin"), "{said}");
 }

@@ -138,6 +138,12 @@ impl Connection {
             && self.is_between_requests()
     }
 
+    /// Whether somebody who may use the server is at the other end: it has logged in if that is
+    /// asked for, and has had an answer.
+    pub(crate) fn is_client(&self, has_accounts: bool) -> bool {
+        self.answers.first > 0 && (self.client.admitted || !has_accounts)
+    }
+
     /// The server's budget.
     pub(super) fn budget(&self) -> &MemoryBudget {
         self.memory.permit.budget()

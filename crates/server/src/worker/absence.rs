@@ -68,14 +68,11 @@ impl Worker {
             if tag >= TAG_LISTENER || !is_unreachable(error) {
                 continue;
             }
-            if self.shared.absence.lose_client(self.times.presence.seen) {
-                let entry = self.entries.get(tag as usize).and_then(Option::as_ref);
-                let client = entry.and_then(|entry| entry.peer.address);
-                tracing::warn!(
-                    ?client,
-                    %error,
-                    "a client cannot be reached, and may have written elsewhere: the cache will be emptied, as --rejoin-cut-off says"
-                );
+            let Some(entry) = self.entries.get(tag as usize).and_then(Option::as_ref) else { continue };
+            let has_accounts = self.shared.security.accounts.is_some();
+            if entry.connection.is_client(has_accounts) && self.shared.absence.lose_client(self.times.presence.seen) {
+                let client = entry.peer.address;
+                tracing::warn!(?client, %error, "a client cannot be reached, and may have written elsewhere");
                 self.shared.ring_all();
             }
         }
