@@ -25,6 +25,7 @@ mod paths;
 mod python;
 mod release;
 mod report_page;
+mod requirement;
 mod sanitize;
 mod serving;
 mod shape;

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cargo::{hide_caller, succeed};
-use crate::serving::with_directory_in;
+use crate::requirement::{Lack, Stop, judge};
+use crate::serving::{remove_leftovers, with_directory_in};
 use crate::tool::Tool;
 
 const USAGE: &str = "\
@@ -45,9 +46,10 @@ struct Options {
 pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     let options = parse(arguments)?;
     staging::stage(root, options.profile.as_deref(), options.binary.as_deref())?;
+    remove_leftovers(&staging::folder(root));
     let image = |directory: &Path| {
         image::make(root, directory)?;
-        if options.run_image { image::run(root, directory) } else { Ok(()) }
+        if options.run_image { judge(image::run(root, directory)) } else { Ok(()) }
     };
     match &options.image_root {
         Some(directory) => image(directory)?,
@@ -58,26 +60,14 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
     if is_about_image && !options.test { Ok(()) } else { make_package(root, &options) }
 }
 
-/// Says what this machine lacks, so that a test is left out. In CI that is a failure.
-///
-/// # Errors
-/// What is lacking, with `CI=true`.
-fn leave_out(missing: &str) -> Result<(), String> {
-    if std::env::var("CI").is_ok_and(|value| value == "true" || value == "1") {
-        return Err(format!("{missing}; with CI=true everything must run"));
-    }
-    println!("skipped: {missing}");
-    Ok(())
-}
-
 /// Makes the package, lets lintian look, and tests it if that is asked for.
 fn make_package(root: &Path, options: &Options) -> Result<(), String> {
     let out = options.out.clone().unwrap_or_else(|| staging::folder(root));
     let package = pack(root, &out, None, None)?;
     println!("package: {}", package.display());
-    lint(&package)?;
+    judge(lint(&package))?;
     match options.test {
-        true => test(root, &package, options.from.as_deref()),
+        true => judge(test(root, &package, options.from.as_deref())),
         false => Ok(()),
     }
 }
@@ -144,7 +134,7 @@ pub fn pack(root: &Path, out: &Path, version: Option<&str>, epoch: Option<&str>)
 }
 
 /// Lets lintian look at the package, where it is installed.
-fn lint(package: &Path) -> Result<(), String> {
+fn lint(package: &Path) -> Result<(), Stop> {
     let lintian = |arguments: &[&str]| {
         let mut command = Command::new("lintian");
         command.args(arguments);
@@ -152,31 +142,26 @@ fn lint(package: &Path) -> Result<(), String> {
     };
     let has_lintian = lintian(&["--version"]).stdout(Stdio::null()).status().is_ok();
     if !has_lintian {
-        return leave_out("lintian is not installed (Debian: lintian), so it did not look");
+        let lacks = clean_root::is_debian().map(|()| Lack::Tool("lintian is not installed (Debian: lintian)".into()));
+        return Err(lacks.unwrap_or_else(|lack| lack).into());
     }
-    succeed("lintian", lintian(&["--allow-root", "--fail-on", "error,warning"]).arg(package))
+    Ok(succeed("lintian", lintian(&["--allow-root", "--fail-on", "error,warning"]).arg(package))?)
 }
 
 /// Installs the package in a clean root, upgrades it, removes and purges it, under systemd.
-fn test(root: &Path, package: &Path, from: Option<&Path>) -> Result<(), String> {
-    if let Some(missing) = clean_root::missing() {
-        return leave_out(&missing);
-    }
+fn test(root: &Path, package: &Path, from: Option<&Path>) -> Result<(), Stop> {
+    clean_root::check()?;
     let folder = staging::folder(root);
     let older = match from {
         Some(file) => file.to_owned(),
         None => pack(root, &folder.join("older"), Some(&format!("{}~older-1", staging::version(root)?)), None)?,
     };
-    let archive = match clean_root::archive(&folder) {
-        Ok(archive) => archive,
-        Err(missing) => return leave_out(&missing),
-    };
-    with_directory_in(&folder, "install-test", |directory| {
-        clean_root::unpack(&archive, directory)?;
+    let archive = clean_root::archive(&folder)?;
+    Ok(with_directory_in(&folder, "install-test", |directory| {
         let script = root.join("packaging/install-test.sh");
         let files = [(script.as_path(), "run"), (older.as_path(), "old.deb"), (package, "new.deb")];
-        clean_root::boot(directory, &files)
-    })
+        judge(clean_root::unpack(&archive, directory).and_then(|()| clean_root::boot(directory, &files)))
+    })?)
 }
 
 #[cfg(test)]

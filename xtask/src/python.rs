@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cargo::{hide_caller, succeed};
+use crate::requirement::{Lack, Stop, judge};
 use crate::toolchain::target_directory;
 
 const USAGE: &str = "\
@@ -20,7 +21,7 @@ usage: cargo xtask python [--release] [-- ARGUMENTS OF PYTEST]
 /// may lie in the environment of the tests.
 const TOOLS: [&str; 4] = ["maturin>=1.9,<2", "pytest>=8", "numpy", "mypy>=1.18"];
 
-/// Runs the command; without Python says so, which in CI is a failure.
+/// Runs the command. Without Python or the package index it says so; without Python, CI fails.
 ///
 /// # Errors
 /// What failed: the build, the tests, the types.
@@ -34,15 +35,10 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         [word] if word == "--release" => "release",
         _ => return Err(format!("cannot do this\n\n{USAGE}")),
     };
-    if let Err(reason) = has_python() {
-        let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-        return if in_ci {
-            Err(format!("{reason}; with CI=true everything must run"))
-        } else {
-            println!("skipped: {reason}");
-            Ok(())
-        };
-    }
+    judge(has_python().map_err(Stop::from).and_then(|()| make_and_test(root, profile, pytest)))
+}
+
+fn make_and_test(root: &Path, profile: &str, pytest: &[String]) -> Result<(), Stop> {
     let place = target_directory(root).join("python");
     let venv = place.join("venv");
     new_environment(&venv)?;
@@ -53,16 +49,18 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), String> {
         "the installation of the wheel",
         python(&venv).args(["-m", "pip", "install", "-q", "--no-deps"]).arg(&wheel),
     )?;
-    test(root, &place, pytest)
+    Ok(test(root, &place, pytest)?)
 }
 
 /// Whether there is a Python that the wheel is for, with virtual environments.
-fn has_python() -> Result<(), String> {
+fn has_python() -> Result<(), Lack> {
     let probe = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
     let output = Command::new("python3").args(["-c", probe]).output();
     match output.is_ok_and(|output| output.status.success()) {
         true => Ok(()),
-        false => Err("the Python library needs python3 from 3.11 on, with venv (Debian: python3, python3-venv)".into()),
+        false => Err(Lack::Tool(
+            "the Python library needs python3 from 3.11 on, with venv (Debian: python3, python3-venv)".into(),
+        )),
     }
 }
 
@@ -86,10 +84,26 @@ fn new_environment(folder: &Path) -> Result<(), String> {
     succeed("the virtual environment", Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder))
 }
 
-fn pip(venv: &Path, packages: &[&str]) -> Result<(), String> {
-    let install = ["-m", "pip", "install", "-q", "--disable-pip-version-check"];
-    let outcome = succeed("pip", python(venv).args(install).args(packages));
-    outcome.map_err(|error| format!("{error}: {} are to come from the package index", packages.join(", ")))
+/// Installs packages of the package index.
+fn pip(venv: &Path, packages: &[&str]) -> Result<(), Stop> {
+    let output = python(venv).args(["-m", "pip", "install", "-q"]).args(packages).output();
+    let output = output.map_err(|error| format!("cannot start pip: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    eprintln!("{}", said.trim_end());
+    Err(refused_by_pip(&said, packages))
+}
+
+/// Why pip installed nothing: the index cannot be reached, or it has other packages than these.
+fn refused_by_pip(said: &str, packages: &[&str]) -> Stop {
+    let packages = packages.join(", ");
+    let signs = ["connection broken by", "Max retries exceeded", "ReadTimeoutError", "Could not fetch URL"];
+    match signs.iter().any(|sign| said.contains(sign)) {
+        true => Lack::Given(format!("the package index, for {packages}, cannot be reached")).into(),
+        false => format!("pip failed: {packages} are to come from the package index").into(),
+    }
 }
 
 fn python(venv: &Path) -> Command {
@@ -130,6 +144,14 @@ mod tests {
         let manifest = fs::read_to_string(crate::repository().join("python/Cargo.toml")).expect("it is there");
         let version = manifest.lines().find_map(|line| line.strip_prefix("version = "));
         assert_eq!(version, Some(concat!('"', env!("CARGO_PKG_VERSION"), '"')));
+    }
+
+    #[test]
+    fn an_index_out_of_reach_is_told_from_a_package_that_it_has_not() {
+        let retried = "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError(...)'";
+        assert!(matches!(refused_by_pip(retried, &TOOLS), Stop::Lacks(Lack::Given(_))));
+        let absent = "ERROR: Could not find a version that satisfies the requirement maturin<0 (from versions: 1.9)";
+        assert!(matches!(refused_by_pip(absent, &TOOLS), Stop::Failed(_)));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A server, for chores that talk to one.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::cargo::{built, succeed};
@@ -77,10 +78,57 @@ pub fn with_directory_in<T>(
     chore: &str,
     run: impl FnOnce(&Path) -> Result<T, String>,
 ) -> Result<T, String> {
-    let directory = parent.join(format!("stratakv-{chore}-{}", std::process::id()));
+    let directory = own_name(parent, chore);
     std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     let outcome = run(&directory);
     let removed = std::fs::remove_dir_all(&directory);
     let removed = removed.map_err(|error| format!("cannot remove {}: {error}", directory.display()));
     outcome.and_then(|output| removed.map(|()| output))
+}
+
+/// A name below `parent` that no other process uses.
+pub fn own_name(parent: &Path, what: &str) -> PathBuf {
+    parent.join(format!("stratakv-{what}-{}", std::process::id()))
+}
+
+/// Removes what processes that are gone left in `parent` under names of [`own_name`], such as those
+/// that were killed. What cannot be removed stays.
+pub fn remove_leftovers(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let id = name.strip_prefix("stratakv-").and_then(|rest| rest.rsplit_once('-')).map(|(_, id)| id);
+        let is_left = id.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| !is_running(id));
+        if is_left && fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path)).is_ok() {
+            println!("removed {}, left by a process that is gone", path.display());
+        }
+    }
+}
+
+fn is_running(process: u32) -> bool {
+    Path::new("/proc").join(process.to_string()).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_dead_processes_left_is_removed_and_nothing_else() {
+        with_directory("leftovers", |parent| {
+            let mut child = Command::new("true").spawn().unwrap();
+            let gone = child.id();
+            child.wait().unwrap();
+            let (root, partial) = (format!("stratakv-install-test-{gone}"), format!("stratakv-clean-root-{gone}"));
+            fs::create_dir_all(parent.join(&root).join("etc")).unwrap();
+            let kept = ["stratakv_0.1.0-1_amd64.deb", "stratakv", "clean-root-bookworm-1.tar"];
+            [&[partial.as_str()], &kept[..]].concat().iter().for_each(|name| fs::write(parent.join(name), "").unwrap());
+            fs::write(own_name(parent, "image"), "").unwrap();
+            remove_leftovers(parent);
+            assert!(kept.iter().all(|name| parent.join(name).exists()) && own_name(parent, "image").exists());
+            assert!(!parent.join(root).exists() && !parent.join(partial).exists());
+            Ok(())
+        })
+        .unwrap();
+    }
 }

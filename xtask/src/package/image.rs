@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{clean_root, staging};
 use crate::cargo::succeed;
+use crate::requirement::{Lack, Stop};
 use crate::serving::with_directory_in;
 
 /// The user and group that the server of an image runs as; the Dockerfile names them too.
@@ -83,13 +84,16 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>, String> {
 /// without the calls of io_uring.
 ///
 /// # Errors
-/// It does not serve, or not by io_uring where that is allowed.
-pub fn run(root: &Path, directory: &Path) -> Result<(), String> {
-    let has_crun = Command::new("crun").arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !has_crun || !clean_root::is_root() {
-        let missing = if has_crun { "running an image takes root" } else { "crun is not installed (Debian: crun)" };
-        return super::leave_out(missing);
+/// It does not serve, or not by io_uring where that is allowed; or no container runs here.
+pub fn run(root: &Path, directory: &Path) -> Result<(), Stop> {
+    if !clean_root::is_root() {
+        return Err(Lack::Given("running an image takes root".into()).into());
     }
+    if Command::new("crun").arg("--version").stdout(Stdio::null()).status().is_err() {
+        clean_root::is_debian()?;
+        return Err(Lack::Tool("crun is not installed (Debian: crun)".into()).into());
+    }
+    with_directory_in(&staging::folder(root), "container-probe", |bundle| Ok(probe(bundle)))??;
     let text = fs::read_to_string(root.join(PROFILE)).map_err(|error| format!("{PROFILE}: {error}"))?;
     let profile: Value = serde_json::from_str(&text).map_err(|error| format!("{PROFILE}: {error}"))?;
     let (with, without) = (filter(&profile, &[])?, filter(&profile, &RING_CALLS)?);
@@ -107,6 +111,37 @@ pub fn run(root: &Path, directory: &Path) -> Result<(), String> {
         })?;
     }
     Ok(())
+}
+
+/// Runs `true` in a container like the server's, but for its filter and what is in it: whether crun
+/// can run here at all. Nothing of the product has a part in it.
+fn probe(bundle: &Path) -> Result<(), Stop> {
+    let failed = |error: std::io::Error| format!("{}: {error}", bundle.display());
+    let (root, data) = (bundle.join("root"), bundle.join("data"));
+    let program = Path::new("/bin/true").canonicalize().map_err(failed)?;
+    for file in libraries(&program)?.iter().chain([&program]) {
+        let copy = root.join(file.strip_prefix("/").unwrap_or(file));
+        fs::create_dir_all(copy.parent().unwrap_or(&root)).and_then(|()| fs::copy(file, &copy)).map_err(failed)?;
+    }
+    let folders = [data.clone(), root.join("data"), root.join("proc")];
+    folders.iter().try_for_each(fs::create_dir_all).map_err(failed)?;
+    chown(&data, Some(USER), Some(USER)).map_err(failed)?;
+    let mut configuration = configuration(&root, &data, &Value::Null);
+    configuration["process"]["args"] = json!([program]);
+    if let Some(linux) = configuration["linux"].as_object_mut() {
+        linux.remove("seccomp");
+    }
+    fs::write(bundle.join("config.json"), configuration.to_string()).map_err(failed)?;
+    let id = format!("stratakv-probe-{}", std::process::id());
+    let output = crun(&["run", "--bundle"]).arg(bundle).arg(&id).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot start crun: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let deleted = crun(&["delete", "--force", &id]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    drop(deleted);
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Lack::Given(format!("crun cannot run a container here: {}", said.trim())).into())
 }
 
 /// The profile as a runtime takes it: without rules for capabilities that the container has not,
