@@ -130,6 +130,12 @@ pub(crate) trait Rows {
 
     /// Where the source is, behind the last one.
     fn position(&self) -> Position;
+
+    /// Whether the source had no more than what was read. A stream also ends when what writes it
+    /// fails.
+    fn is_end_certain(&self) -> bool {
+        true
+    }
 }
 
 /// What is loaded, and how.
@@ -171,6 +177,7 @@ impl Load {
                 total_bytes,
             },
             checkpoint,
+            is_end_certain: true,
         };
         let started = Instant::now();
         let result = loader.load(rows, &name, skip_errors);
@@ -204,6 +211,8 @@ struct Loader {
     skipped: u64,
     progress: FileProgress,
     checkpoint: Option<Checkpoint>,
+    /// Whether that can be removed once all is written.
+    is_end_certain: bool,
 }
 
 /// How far the file is read.
@@ -237,15 +246,16 @@ impl Loader {
                     return Err(Failure::failed(format!("{name}: line {line}: {why}; {advice}")));
                 }
             }
-            self.reached(rows.as_ref())?;
+            self.reached(rows.as_ref(), false)?;
         }
-        Ok(())
+        self.is_end_certain = rows.is_end_certain();
+        if self.is_end_certain { Ok(()) } else { self.reached(rows.as_ref(), true) }
     }
 
-    /// The row before was taken. Writes a checkpoint, if one is due.
-    fn reached(&mut self, rows: &dyn Rows) -> Result<(), Failure> {
+    /// The row before was taken. Writes a checkpoint, if one is due, or this was the last row.
+    fn reached(&mut self, rows: &dyn Rows, is_last: bool) -> Result<(), Failure> {
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
-        if !checkpoint.is_due(1, self.writes.written()) {
+        if !is_last && !checkpoint.is_due(1, self.writes.written()) {
             return Ok(());
         }
         self.writes.drain()?;
@@ -264,7 +274,11 @@ impl Loader {
         let advice = checkpoint.advice();
         match ended {
             Ok(()) => {
-                checkpoint.end();
+                if self.is_end_certain {
+                    checkpoint.end()
+                } else {
+                    checkpoint.keep()
+                }
                 Ok(())
             }
             Err(failure) => Err(Failure { message: format!("{}; then {advice}", failure.message), ..failure }),

@@ -3,8 +3,10 @@
 //! what came of the last ones.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +17,8 @@ use crate::server::lock;
 
 /// Ended requests that are told of.
 const REMEMBERED: usize = 4;
+/// How long a server that stops waits for a drop: what it leaves, the store's next opening drops.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is asked for, without what it was read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,10 @@ pub(crate) struct CollectionJobs {
     /// The newest one last, no two of one token.
     jobs: Mutex<VecDeque<Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// A request has ended.
+    changed: Condvar,
+    /// The server stops: records are counted no more.
+    is_stopping: AtomicBool,
 }
 
 impl CollectionJobs {
@@ -70,7 +78,8 @@ impl CollectionJobs {
         let (ours, store) = (Arc::clone(self), store.clone());
         let body = move || {
             // A panic must not leave the request running for ever.
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(&store, &task)));
+            let outcome =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(&store, &task, &ours.is_stopping)));
             ours.ended(outcome.map_or_else(|_| Ended::failed("failed", "a defect ended it"), Ended::by));
         };
         // The one before has ended, so its thread is not waited for.
@@ -92,6 +101,7 @@ impl CollectionJobs {
         if let Some(job) = lock(&self.jobs).back_mut() {
             job.ended = Some(ended);
         }
+        self.changed.notify_all();
     }
 
     /// Appends what `stats collections` tells, without its end.
@@ -113,9 +123,21 @@ impl CollectionJobs {
         }
     }
 
-    /// Waits for the request under way.
+    /// Ends the request under way, and waits for it. A drop that takes longer goes on until the
+    /// store is closed.
     pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
         let thread = lock(&self.thread).take();
+        let is_under_way = |jobs: &mut VecDeque<Job>| jobs.back().is_some_and(|job| job.ended.is_none());
+        let waited = self.changed.wait_timeout_while(lock(&self.jobs), PATIENCE, is_under_way);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            tracing::info!("a request about collections is left under way: the next opening finishes a drop");
+        } else {
+            Self::join(thread);
+        }
+    }
+
+    fn join(thread: Option<JoinHandle<()>>) {
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("a request about collections ended by a defect");
         }
@@ -136,11 +158,12 @@ fn task_of(action: CollectionsAction<'_>) -> Option<Task> {
 }
 
 /// What is told; `None`: there is no such collection.
-fn carry_out(store: &Store, task: &Task) -> Result<Option<Vec<Line>>, Error> {
+fn carry_out(store: &Store, task: &Task, is_stopping: &AtomicBool) -> Result<Option<Vec<Line>>, Error> {
     match task {
         Task::List { described } => {
+            let goes_on = || !is_stopping.load(Ordering::Relaxed);
             let lines = store.collections()?.into_iter().map(|name| {
-                let told = if *described { described_by(store, &name)? } else { "-".to_owned() };
+                let told = if *described { described_by(store, &name, goes_on)? } else { "-".to_owned() };
                 Ok((STANDARD.encode(name), told))
             });
             return lines.collect::<Result<_, _>>().map(Some);
@@ -158,7 +181,10 @@ fn carry_out(store: &Store, task: &Task) -> Result<Option<Vec<Line>>, Error> {
 }
 
 /// Its kind, how many records it has, when it expires, and its order.
-fn described_by(store: &Store, name: &str) -> Result<String, Error> {
+///
+/// # Errors
+/// The store fails, or `goes_on` says no.
+fn described_by(store: &Store, name: &str, goes_on: impl Fn() -> bool) -> Result<String, Error> {
     let kind = store.kind_of(name)?.unwrap_or_default();
     let list = if kind == Kind::List { store.existing_list(name)? } else { None };
     let records = match list {
@@ -173,7 +199,8 @@ fn described_by(store: &Store, name: &str) -> Result<String, Error> {
         expiry => expiry.seconds().to_string(),
     };
     let kind = if kind == Kind::List { "list" } else { "keyvalue" };
-    Ok(format!("{kind} {} {expiry} {}", records.len()?, records.order().unwrap_or("bytes")))
+    let count = records.len_while(goes_on)?.ok_or(stratakv_engine::Error::Closed)?;
+    Ok(format!("{kind} {count} {expiry} {}", records.order().unwrap_or("bytes")))
 }
 
 impl Ended {
@@ -216,6 +243,25 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_stops_counts_no_further() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Options::new().level(Level::ProcessCrash).open(folder.path().join("data")).unwrap();
+        let records = store.collection("a").unwrap();
+        (0..5_000).for_each(|number: u32| _ = records.put(number.to_be_bytes(), "v").unwrap());
+        // Asked before each page, and the second one is refused.
+        let asked_for = std::cell::Cell::new(0);
+        let once = || asked_for.replace(asked_for.get() + 1) < 1;
+        assert_eq!(described_by(&store, "a", once).unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(asked_for.get(), 2);
+        assert_eq!(described_by(&store, "a", || true).unwrap(), "keyvalue 5000 never bytes");
+        let jobs = Arc::new(CollectionJobs::default());
+        jobs.stop();
+        assert_eq!(jobs.begin(&store, &asked("t", CollectionsAction::Describe), false), reply::OK);
+        CollectionJobs::join(lock(&jobs.thread).take());
+        assert!(told(&jobs).starts_with("STAT t:state failed\r\n"), "{}", told(&jobs));
+    }
+
+    #[test]
     fn strangers_may_list_collections_and_change_none() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new().level(Level::ProcessCrash);
@@ -224,7 +270,7 @@ mod tests {
         let jobs = Arc::new(CollectionJobs::default());
         let begin = |request: &CollectionsRequest<'_>, is_trusted| {
             let answer = String::from_utf8(jobs.begin(&store, request, is_trusted)).unwrap();
-            jobs.stop();
+            CollectionJobs::join(lock(&jobs.thread).take());
             answer
         };
         let create = asked("t", CollectionsAction::Create { name: "Yw==", order: None });

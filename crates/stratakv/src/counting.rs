@@ -35,16 +35,25 @@ impl Collection {
     /// # Errors
     /// As [`Collection::get`]; an engine that does not keep these keys in order.
     pub fn len(&self) -> Result<u64, Error> {
+        Ok(self.len_while(|| true)?.unwrap_or(0))
+    }
+
+    /// The same, or `None` if `goes_on` said no: it is asked before each 4,096 keys.
+    ///
+    /// # Errors
+    /// As [`Collection::len`].
+    pub fn len_while(&self, mut goes_on: impl FnMut() -> bool) -> Result<Option<u64>, Error> {
         let mut request = PageRequest { items_max: PAGE_ITEMS, ..self.page_of_all(false) };
         let mut count = 0;
-        loop {
+        while goes_on() {
             let (keys, next) = self.inner().page_of_keys(&request)?;
             count += keys.len() as u64;
             match next {
                 Some(next) => request.from = next,
-                None => return Ok(count),
+                None => return Ok(Some(count)),
             }
         }
+        Ok(None)
     }
 
     /// Whether there are no records. Costs a look at one key.

@@ -34,12 +34,20 @@ pub struct Lines<W> {
     notes: Vec<String>,
     /// An earlier run of `import --resume` has all up to this key, in the order of the source.
     behind: Option<Vec<u8>>,
+    /// Whether `import --resume` reads this: it wants a last line.
+    is_for_resume: bool,
 }
 
-/// The first line of what goes on behind a key: `import --resume` looks for it.
+/// The first line for `import --resume`: which key this goes on behind, or an empty text.
 #[derive(Serialize)]
 struct Continuation {
     continues_behind_base64: String,
+}
+
+/// The last line for `import --resume`: all is there, and so many records of this run.
+#[derive(Serialize)]
+struct Ending {
+    ends_after: u64,
 }
 
 /// The last key that a checkpoint of `import --resume` names; `None`: there is no such file, or it
@@ -65,16 +73,17 @@ pub fn last_key(checkpoint: &Path) -> Result<Option<Vec<u8>>, String> {
 impl<W: Write> Lines<W> {
     /// None yet.
     pub fn new(out: W) -> Lines<W> {
-        Lines { out, records: 0, bytes: 0, left_out: BTreeMap::new(), notes: Vec::new(), behind: None }
+        let (left_out, notes) = Default::default();
+        Lines { out, records: 0, bytes: 0, left_out, notes, behind: None, is_for_resume: false }
     }
 
-    /// Goes on behind this key, and says so in the first line.
+    /// Goes on behind this key, if there is one, and says so in the first line.
     ///
     /// # Errors
     /// Nobody reads the lines.
-    pub fn begin_behind(&mut self, key: Vec<u8>) -> Result<(), String> {
-        let line = Continuation { continues_behind_base64: STANDARD.encode(&key) };
-        self.behind = Some(key);
+    pub fn begin_behind(&mut self, key: Option<Vec<u8>>) -> Result<(), String> {
+        let line = Continuation { continues_behind_base64: STANDARD.encode(key.as_deref().unwrap_or_default()) };
+        (self.behind, self.is_for_resume) = (key, true);
         self.write_line(&line)
     }
 
@@ -127,6 +136,9 @@ impl<W: Write> Lines<W> {
     /// # Errors
     /// Nobody reads the lines.
     pub fn end(&mut self) -> Result<(), String> {
+        if self.is_for_resume {
+            self.write_line(&Ending { ends_after: self.records })?;
+        }
         self.out.flush().map_err(|error| format!("cannot write: {error}"))
     }
 
@@ -176,13 +188,22 @@ mod tests {
         std::fs::write(&file, "{\"version\":1,\"position\":{\"offset\":9,\"last_key_base64\":\"aw==\"}}").unwrap();
         let mut out = Vec::new();
         let mut lines = Lines::new(&mut out);
-        lines.begin_behind(last_key(&file).unwrap().unwrap()).unwrap();
+        lines.begin_behind(last_key(&file).unwrap()).unwrap();
         assert_eq!(lines.begun_behind(), Some(&b"k"[..]));
         lines.write(b"k", b"is there").unwrap();
         lines.write(b"l", b"v").unwrap();
+        lines.end().unwrap();
         assert!(lines.report().contains("1 records"));
         let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "{\"continues_behind_base64\":\"aw==\"}\n{\"key\":\"l\",\"value\":\"v\"}\n");
+        let first = "{\"continues_behind_base64\":\"aw==\"}\n{\"key\":\"l\",\"value\":\"v\"}\n";
+        assert_eq!(text, format!("{first}{{\"ends_after\":1}}\n"));
+        // What fails has no last line.
+        let mut out = Vec::new();
+        let mut lines = Lines::new(&mut out);
+        lines.begin_behind(None).unwrap();
+        lines.write(b"k", b"v").unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "{\"continues_behind_base64\":\"\"}\n{\"key\":\"k\",\"value\":\"v\"}\n");
         for none in ["", "{}", "{\"position\":{\"last_key_base64\":\"?\"}}"] {
             std::fs::write(&file, none).unwrap();
             assert!(last_key(&file).unwrap_err().contains("no checkpoint"), "{none}");

@@ -28,7 +28,8 @@ LMDB may be in use. At the end it says how many records were written and what wa
 exit code 6 if something was.
 
 With --resume the lines go on behind the last key that the checkpoint of `import --resume` names, which \
-has to read the same file. Run the same line again until it comes to its end."
+has to read the same file. A first and a last line tell that one where the export begins, and that it \
+came to its end. Run the same line again until both exit with 0."
 )]
 struct Arguments {
     /// Go on behind the last key that this checkpoint of `stratakv import --resume` names
@@ -61,8 +62,10 @@ enum Source {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut lines = Lines::new(io::BufWriter::with_capacity(1 << 20, io::stdout().lock()));
-    let begun = arguments.resume.as_deref().map_or(Ok(None), lines::last_key);
-    let begun = begun.and_then(|behind| behind.map_or(Ok(()), |key| lines.begin_behind(key)));
+    let begun = match arguments.resume.as_deref().map(lines::last_key) {
+        Some(behind) => behind.and_then(|key| lines.begin_behind(key)),
+        None => Ok(()),
+    };
     let read = begun.and_then(|()| match &arguments.source {
         Source::Rocksdb { directory, column_family } => rocksdb::read(directory, column_family, &mut lines),
         Source::Lmdb { path, database } => lmdb::read(path, database.as_deref(), &mut lines),

@@ -32,7 +32,7 @@ const BYTES_MAX: u64 = 256 << 20;
 #[derive(Args)]
 pub(crate) struct ResumeArguments {
     /// Keep how far the import is in this file, and go on from there if it exists. It is removed
-    /// at the end
+    /// at the end; of lines from stdin only if `export --resume` wrote them
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Write that file after so many records, and after 256 MiB [default: 10000]
@@ -282,6 +282,14 @@ impl Checkpoint {
     /// What to do after a failure.
     pub(crate) fn advice(&self) -> String {
         format!("run the same command again to go on from {}", self.file.display())
+    }
+
+    /// The source gave no more, and nothing says whether that is its end.
+    pub(crate) fn keep(self) {
+        let (shown, lines) = (self.file.display(), format_count(self.saved.position.line, "line"));
+        say!(
+            "stdin ended behind {lines}, which are written; {shown} is kept. If what wrote them came to its end, remove {shown}; else run the same command again"
+        );
     }
 
     /// The source is read to its end: there is nothing to go on with.

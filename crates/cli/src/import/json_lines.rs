@@ -1,12 +1,14 @@
 //! Lines of JSON: those of `dump`, and those of other programs, of which one field is the key.
 
+use std::collections::HashMap;
 use std::io::{BufRead, Read};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use stratakv::Expiry;
 use stratakv::limits::VALUE_BYTES_MAX;
 use xxhash_rust::xxh3::Xxh3;
@@ -26,7 +28,8 @@ pub(crate) struct JsonArguments {
     /// number. The value is the line, as it is
     #[arg(long, value_name = "NAME")]
     key_field: Option<String>,
-    /// Of the same: the field with the value; a text is taken as it is, else its JSON
+    /// Of the same: the field with the value; a text is taken without its quotes, other JSON as it
+    /// stands there
     #[arg(long, value_name = "NAME", requires = "key_field")]
     value_field: Option<String>,
 }
@@ -44,32 +47,55 @@ impl JsonArguments {
 
     fn parse(&self, line: &[u8]) -> Result<Parsed, String> {
         let Some(key_field) = &self.key_field else { return json_line::parse(line) };
-        let object: Map<String, Value> = serde_json::from_slice(line).map_err(|error| {
+        let object: HashMap<String, &RawValue> = serde_json::from_slice(line).map_err(|error| {
             let what = error.to_string();
             format!("it is no object of JSON: {}", what.split(" at line ").next().unwrap_or(&what))
         })?;
         let field = |name: &str| object.get(name).ok_or_else(|| format!("it has no field `{name}`"));
-        let key = match field(key_field)? {
-            Value::String(text) => text.clone().into_bytes(),
-            Value::Number(number) if !number.is_f64() => number.to_string().into_bytes(),
+        let key = match serde_json::from_str(field(key_field)?.get()) {
+            Ok(Value::String(text)) => text.into_bytes(),
+            Ok(Value::Number(number)) if !number.is_f64() => number.to_string().into_bytes(),
             _ => return Err(format!("its field `{key_field}` is no text and no whole number of 64 bits")),
         };
         let value = match &self.value_field {
             None => line.trim_ascii().to_vec(),
-            Some(name) => match field(name)? {
-                Value::String(text) => text.clone().into_bytes(),
-                other => other.to_string().into_bytes(),
+            Some(name) => match field(name)?.get() {
+                text if text.starts_with('"') => serde_json::from_str::<String>(text)
+                    .map_err(|error| format!("its field `{name}` is no text: {error}"))?
+                    .into_bytes(),
+                // As it is: a number here has as many digits as it has there.
+                other => other.as_bytes().to_vec(),
             },
         };
         Ok(Parsed { collection: None, key, value, flags: 0, expiry: Expiry::NEVER })
     }
 }
 
-/// The first line of what `export --resume` writes.
+/// The first line of what `export --resume` writes. Without a key it begins at the first record.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Continuation {
     continues_behind_base64: String,
+}
+
+/// The last line of that, if the export came to its end: how many records it wrote.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ending {
+    ends_after: u64,
+}
+
+/// What is known of the end of the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// They are those of a file.
+    OfFile,
+    /// A producer writes them; when it fails, they end all the same.
+    Unknown,
+    /// The first line promised a last one.
+    Promised,
+    /// It was that line.
+    Reached,
 }
 
 /// Lines of a file, or of stdin.
@@ -82,13 +108,17 @@ pub(crate) struct JsonLines {
     /// Of stdin, if an import is to resume: of all that was read.
     hash: Option<Xxh3>,
     last_key: Vec<u8>,
+    end: End,
+    /// Lines that were read of `lines`.
+    read: u64,
 }
 
 impl JsonLines {
     /// Of `dump`.
     pub(crate) fn new(lines: Box<dyn BufRead>, name: String) -> JsonLines {
         let (fields, position) = (JsonArguments::default(), Position::default());
-        JsonLines { lines, name, fields, text: Vec::new(), position, hash: None, last_key: Vec::new() }
+        let (text, last_key) = Default::default();
+        JsonLines { lines, name, fields, text, position, hash: None, last_key, end: End::OfFile, read: 0 }
     }
 
     /// Of these fields.
@@ -107,7 +137,7 @@ impl JsonLines {
     /// # Errors
     /// It is another stream.
     pub(super) fn pass(mut self, begun_at: Option<&Position>) -> Result<JsonLines, Failure> {
-        self.hash = Some(Xxh3::new());
+        (self.hash, self.end) = (Some(Xxh3::new()), End::Unknown);
         let Some(begun_at) = begun_at else { return Ok(self) };
         let other = |why: &str| {
             Failure::usage(format!(
@@ -118,11 +148,9 @@ impl JsonLines {
             if !self.read_line()? {
                 return Err(other("it ends sooner"));
             }
-            let continuation = match self.position.line {
-                1 => serde_json::from_slice::<Continuation>(&self.text).ok(),
-                _ => None,
-            };
-            if let Some(Continuation { continues_behind_base64: key }) = continuation {
+            if let Some(key) = self.promise()
+                && !key.is_empty()
+            {
                 if begun_at.last_key_base64.as_ref() != Some(&key) {
                     return Err(other("it goes on behind another key"));
                 }
@@ -138,6 +166,46 @@ impl JsonLines {
                 self.position.last_key_base64.clone_from(&begun_at.last_key_base64);
                 Ok(self)
             }
+        }
+    }
+
+    /// The key in the first line of `export --resume`, if it is that line. It promises a last one.
+    fn promise(&mut self) -> Option<String> {
+        let is_first = self.read == 1 && self.end == End::Unknown;
+        let line = is_first.then(|| serde_json::from_slice::<Continuation>(&self.text).ok()).flatten()?;
+        self.end = End::Promised;
+        Some(line.continues_behind_base64)
+    }
+
+    /// Whether the line is about the stream, and no record.
+    ///
+    /// # Errors
+    /// It contradicts the lines before.
+    fn is_of_stream(&mut self) -> Result<bool, Failure> {
+        match self.end {
+            End::OfFile => Ok(false),
+            End::Unknown => match self.promise() {
+                Some(key) if !key.is_empty() => Err(Failure::usage(
+                    "stdin goes on behind a key, and there is no checkpoint: give `export --resume` and this command the same file"
+                        .to_owned(),
+                )),
+                begins => Ok(begins.is_some()),
+            },
+            End::Promised => {
+                // Cheap: it is asked of every line.
+                let may_be = self.text.starts_with(b"{\"ends_after\"");
+                let ending = may_be.then(|| serde_json::from_slice::<Ending>(&self.text).ok()).flatten();
+                let Some(Ending { ends_after }) = ending else { return Ok(false) };
+                // Beside the first line and this one.
+                let records = self.read.saturating_sub(2);
+                if ends_after != records {
+                    let why = format!("stdin has {records} records, and its last line says {ends_after}");
+                    return Err(Failure::failed(why));
+                }
+                self.end = End::Reached;
+                Ok(true)
+            }
+            End::Reached => Err(Failure::failed("stdin goes on behind its last line".to_owned())),
         }
     }
 
@@ -157,6 +225,7 @@ impl JsonLines {
         if read as u64 == LINE_BYTES_MAX && self.text.last() != Some(&b'\n') {
             return Err(Failure::failed(format!("{name}: line {line} is longer than any record can be")));
         }
+        self.read += 1;
         self.position.line = line;
         self.position.offset += read as u64;
         if let Some(hash) = &mut self.hash {
@@ -170,7 +239,7 @@ impl Rows for JsonLines {
     fn next(&mut self) -> Result<Option<Row>, Failure> {
         let begin = self.position.offset;
         while self.read_line()? {
-            if !self.text.trim_ascii().is_empty() {
+            if !self.text.trim_ascii().is_empty() && !self.is_of_stream()? {
                 let parsed = self.fields.parse(&self.text).and_then(taken);
                 if let Ok(parsed) = &parsed {
                     self.last_key.clone_from(&parsed.key);
@@ -178,7 +247,17 @@ impl Rows for JsonLines {
                 return Ok(Some(Row { line: self.position.line, parsed, read_bytes: self.position.offset - begin }));
             }
         }
+        if self.end == End::Promised {
+            return Err(Failure::failed(
+                "stdin ended without the last line of `export --resume`, so that has not come to its end: see what it said"
+                    .to_owned(),
+            ));
+        }
         Ok(None)
+    }
+
+    fn is_end_certain(&self) -> bool {
+        self.end != End::Unknown
     }
 
     fn position(&self) -> Position {

@@ -141,7 +141,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Source::Memcached(address) => {
             if let Some(option) = arguments.resume.named() {
                 return Err(Failure::usage(format!(
-                    "{option}: a memcached lists its keys in no order that it keeps, so nothing tells where to go on. Leave it out: a second run writes all again,                      or with --keep-existing what is missing"
+                    "{option}: a memcached lists its keys in no order that it keeps, so nothing tells where to go on. \
+                     Leave it out: a second run writes all again, or with --keep-existing what is missing"
                 )));
             }
             let source = memcached::Memcached::connect(&address, &arguments.login)?;

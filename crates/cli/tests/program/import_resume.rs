@@ -112,6 +112,44 @@ fn a_stream_that_is_given_again_goes_on() {
     has_all(&data, RECORDS);
 }
 
+/// A pipe ends in the same way whether its producer came to its end, failed, or was killed.
+#[test]
+fn a_producer_that_fails_leaves_the_checkpoint() {
+    let (directory, data) = directory();
+    let checkpoint = directory.path().join("checkpoint");
+    let words = ["import", "-", "--format", "jsonl", "--resume", checkpoint.to_str().unwrap()];
+    let piped = |script: &str| {
+        let mut producer = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let output = producer.stdout.take().unwrap();
+        let ended = command(&data, &words).stdin(output).output().unwrap();
+        producer.wait().unwrap();
+        ended
+    };
+    let lines = |name: &str, text: String| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        format!("cat {}", file.display())
+    };
+    let half = lines("half", numbered(0..1_000));
+    for ending in ["exit 1", "kill -9 $$"] {
+        // Of a program that promises nothing: the checkpoint stays, with all that came.
+        let ended = piped(&format!("{half}; {ending}"));
+        assert!(code(&ended) == 0 && stderr(&ended).contains("behind 1000 lines"), "{}", stderr(&ended));
+        assert_eq!((saved(&checkpoint, "/position/line"), saved(&checkpoint, "/written/records")), (1_000, 1_000));
+    }
+    std::fs::remove_file(&checkpoint).unwrap();
+    // Of `export --resume`, which promises a last line.
+    let first = "echo '{\"continues_behind_base64\":\"\"}'";
+    for ending in ["exit 1", "kill -9 $$"] {
+        let ended = piped(&format!("{first}; {half}; {ending}"));
+        assert!(code(&ended) == 1 && stderr(&ended).contains("without the last line"), "{}", stderr(&ended));
+    }
+    let whole = lines("whole", numbered(0..RECORDS));
+    let ended = piped(&format!("{first}; {whole}; echo '{{\"ends_after\":{RECORDS}}}'"));
+    assert!(code(&ended) == 0 && !checkpoint.exists(), "{}", stderr(&ended));
+    has_all(&data, RECORDS);
+}
+
 #[test]
 fn a_changed_source_and_another_store_are_refused() {
     let (directory, data) = directory();

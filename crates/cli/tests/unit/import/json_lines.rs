@@ -28,7 +28,11 @@ fn a_field_is_the_key_of_lines_of_others() {
     assert_eq!(read("id", None), record("7", text.trim()));
     assert_eq!(read("name", Some("id")), record("Ada", "7"));
     assert_eq!(read("id", Some("name")), record("7", "Ada"));
-    assert_eq!(read("id", Some("tags")), record("7", "[1,2.5]"));
+    assert_eq!(read("id", Some("tags")), record("7", "[1, 2.50]"));
+    let long = "{\"id\":1,\"n\":123456789012345678901234567890,\"t\":\"a\\u00e9\"}";
+    let value = |name| fields("id", Some(name)).parse(long.as_bytes()).unwrap().value;
+    assert_eq!(value("n"), b"123456789012345678901234567890");
+    assert_eq!(value("t"), "aé".as_bytes());
     let why = |line: &str, key, value| fields(key, value).parse(line.as_bytes()).unwrap_err();
     assert!(why(text, "age", None).contains("no field `age`") && why(text, "id", Some("age")).contains("`age`"));
     assert!(why(text, "tags", None).contains("no text and no whole number"));
@@ -39,6 +43,11 @@ fn a_field_is_the_key_of_lines_of_others() {
 /// Rows of `{"key":"kN","value":"v"}`.
 fn numbered(range: std::ops::Range<u32>) -> String {
     range.map(|number| format!("{{\"key\":\"k{number}\",\"value\":\"v\"}}\n")).collect()
+}
+
+/// What `export --resume` writes, with this last line.
+fn exported(key: &str, range: std::ops::Range<u32>, last: &str) -> String {
+    format!("{{\"continues_behind_base64\":\"{}\"}}\n{}{last}", STANDARD.encode(key), numbered(range))
 }
 
 /// Where an import of these lines stands after so many of them.
@@ -75,16 +84,38 @@ fn another_stream_is_refused() {
 #[test]
 fn a_stream_may_go_on_behind_the_last_key() {
     let position = after(&numbered(0..9), 5);
-    let behind =
-        |key: &str| format!("{{\"continues_behind_base64\":\"{}\"}}\n{}", STANDARD.encode(key), numbered(5..9));
+    let behind = |key: &str| exported(key, 5..9, "{\"ends_after\":4}\n");
     let mut rest = lines(&behind("k4")).pass(Some(&position)).unwrap();
     assert_eq!(records(&mut rest).len(), 4);
     // Its hash is not that of the whole stream, so the next one has to go on in the same way.
     let second = rest.position();
-    assert!(second.xxh3.is_none() && second.offset > position.offset && second.line == 9, "{second:?}");
+    assert!(second.xxh3.is_none() && second.offset > position.offset && second.line == 10, "{second:?}");
     let why = |text: &str, position: &Position| lines(text).pass(Some(position)).err().unwrap().message;
     assert!(why(&behind("k3"), &position).contains("behind another key"));
     assert!(why(&numbered(0..99), &second).contains("export --resume"));
     // Without a checkpoint such a stream is not the whole of anything.
     assert!(lines(&behind("k4")).next().unwrap().unwrap().parsed.unwrap_err().contains("continues_behind_base64"));
+}
+
+#[test]
+fn an_end_is_certain_only_behind_the_promised_line() {
+    let ended = |text: &str, begun_at: Option<&Position>| {
+        let mut lines = lines(text).pass(begun_at)?;
+        while lines.next()?.is_some() {}
+        Ok::<bool, Failure>(lines.is_end_certain())
+    };
+    let why = |text: &str| ended(text, None).unwrap_err().message;
+    let last = "{\"ends_after\":9}\n";
+    // Others' lines, even with such a one among them, promise nothing.
+    assert_eq!(ended(&numbered(0..9), None).ok(), Some(false));
+    assert_eq!(ended(&exported("", 0..9, last), None).ok(), Some(true));
+    assert!(why(&exported("", 0..9, "")).contains("without the last line"));
+    assert!(why(&exported("", 0..8, last)).contains("has 8 records, and its last line says 9"));
+    assert!(why(&exported("", 0..9, &[last, "{}\n"].concat())).contains("goes on behind its last line"));
+    assert!(why(&exported("k4", 5..9, last)).contains("there is no checkpoint"));
+    let position = after(&numbered(0..9), 5);
+    assert_eq!(ended(&exported("k4", 5..9, "{\"ends_after\":4}\n"), Some(&position)).ok(), Some(true));
+    assert!(ended(&exported("k4", 5..9, ""), Some(&position)).is_err());
+    // A file has its end, whatever stands in it.
+    assert!(lines(&numbered(0..9)).is_end_certain());
 }
