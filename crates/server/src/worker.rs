@@ -27,7 +27,7 @@ use crate::server_context::CommandContext;
 use crate::shared::Shared;
 use crate::timing::SlowLog;
 use crate::watch::{self, Due, Log};
-use absence::WorkerPresence;
+use absence::{WorkerPresence, pause_ends_at};
 use entry::ConnectionEntry;
 use lingering::Lingering;
 use node_sweeper::NodeSweeper;
@@ -748,12 +748,6 @@ impl Drop for Worker {
     }
 }
 
-/// When a thread that accepts is to look at a listener again. One that does not lets pauses be: to
-/// wake for them would not end them.
-fn pause_ends_at(pauses: impl Iterator<Item = Option<(Mono, Mono)>>, accepts: bool) -> Option<Mono> {
-    pauses.flatten().map(|(_, until)| until).min().filter(|_| accepts)
-}
-
 /// Hands an operation to its shard or shards; returns how many replies will come.
 fn submit(driver: &mut Driver, shared: &Shared, tag: u64, target: Target, operation: Operation) -> usize {
     let shards = shared.store.shards();
@@ -792,16 +786,4 @@ fn log<'a>(shared: &'a Shared, wall: Wall, socket: &Socket) -> Log<'a> {
 
 pub(crate) fn after(now: Mono, duration: Duration) -> Mono {
     Mono(now.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_accepts_nobody_does_not_wake_for_pauses() {
-        let pauses = || [None, Some((Mono(1), Mono(9))), Some((Mono(2), Mono(7)))].into_iter();
-        assert_eq!(pause_ends_at(pauses(), true), Some(Mono(7)));
-        assert_eq!(pause_ends_at(pauses(), false), None);
-    }
 }

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use stratakv::raw::Event;
+use stratakv_base::Mono;
 use stratakv_device::NetOutcome;
 
 use super::{TAG_LISTENER, Worker};
@@ -121,5 +122,23 @@ impl Worker {
             }
             _ => {}
         }
+    }
+}
+
+/// When a thread that accepts is to look at a listener again. One that does not lets pauses be: to
+/// wake for them would not end them.
+pub(super) fn pause_ends_at(pauses: impl Iterator<Item = Option<(Mono, Mono)>>, accepts: bool) -> Option<Mono> {
+    pauses.flatten().map(|(_, until)| until).min().filter(|_| accepts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_accepts_nobody_does_not_wake_for_pauses() {
+        let pauses = || [None, Some((Mono(1), Mono(9))), Some((Mono(2), Mono(7)))].into_iter();
+        assert_eq!(pause_ends_at(pauses(), true), Some(Mono(7)));
+        assert_eq!(pause_ends_at(pauses(), false), None);
     }
 }
