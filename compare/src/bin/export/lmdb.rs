@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(exported(Some("other")).0, "{\"key\":\"o\",\"value\":\"1\"}\n");
         for (key, rest) in [("a", 3), ("k", 2), ("long", 1), ("zero\0", 0)] {
             let mut lines = Lines::new(Vec::new());
-            lines.begin_behind(key.into()).unwrap();
+            lines.begin_behind(Some(key.into())).unwrap();
             read(&folder, None, &mut lines).unwrap();
             assert!(lines.report().contains(&format!("{rest} records")), "{key}: {}", lines.report());
         }

@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(exported("users").0, "{\"key\":\"u\",\"value\":\"2\"}\n");
         for (key, rest) in [("", 2), ("a", 1), ("b", 1), ("~", 1)] {
             let mut lines = Lines::new(Vec::new());
-            lines.begin_behind(key.into()).unwrap();
+            lines.begin_behind(Some(key.into())).unwrap();
             read(&folder, "default", &mut lines).unwrap();
             assert!(lines.report().contains(&format!("{rest} records")), "{key}: {}", lines.report());
         }
