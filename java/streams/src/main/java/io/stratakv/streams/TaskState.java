@@ -404,52 +404,42 @@ final class TaskState implements StateView, AutoCloseable {
         void addTo(WriteBatch batch);
     }
 
-    /** Writes the buffer, and what was loaded behind it. If that `isHidden`, committed reads go on without what is written. */
+    /**
+     * Writes the buffer, and what was loaded behind it: a batch takes the later change of a key. If
+     * that `isHidden`, committed reads go on without what is written. If it is no commit, and the
+     * store was given up, a restore goes on without its records to the commit.
+     */
     private void writeBuffer(boolean isHidden, boolean isCommit, Addition facts) {
         long bytes = buffer.bytes();
         long begun = System.nanoTime();
-        Addition all = batch -> {
-            // A batch takes the later change of a key.
+        try (WriteBatch batch = new WriteBatch()) {
             batch.putAll(collection, buffer::changes);
             batch.putAll(collection, loaded);
             facts.addTo(batch);
-        };
-        if (writeBatch(isHidden, isCommit, all, () -> buffer = new WriteBuffer())) {
-            forgetLoaded();
-            shared.bufferedBytes().addAndGet(-bytes);
-            counts.committed(bytes, System.nanoTime() - begun);
-        }
-    }
-
-    /**
-     * Writes a batch; readers see it when `written` has run. If it is no commit, and the store was
-     * given up, a restore goes on without its records to the commit: false.
-     */
-    private boolean writeBatch(boolean isHidden, boolean isCommit, Addition changes, Runnable written) {
-        try (WriteBatch batch = new WriteBatch()) {
-            changes.addTo(batch);
             commits.writeLock().lock();
             try {
                 if (isHidden && lastCommit == null) {
                     lastCommit = new SharedSnapshot(shared.store().snapshot());
                 }
                 shared.store().write(batch);
-                written.run();
+                buffer = new WriteBuffer();
                 if (!isHidden) {
                     forgetLastCommit();
                 }
             } finally {
                 commits.writeLock().unlock();
             }
-            return true;
         } catch (StrataKvException error) {
             RuntimeException failed = failed("cannot commit", error);
             if (!isCommit && isRestoring && shared.isGivenUp()) {
                 forgetBuffer();
-                return false;
+                return;
             }
             throw failed;
         }
+        forgetLoaded();
+        shared.bufferedBytes().addAndGet(-bytes);
+        counts.committed(bytes, System.nanoTime() - begun);
     }
 
     private void forgetLastCommit() {

@@ -47,7 +47,7 @@ final class WriteBuffer {
         NavigableMap<byte[], byte[]> range = range(from, to);
         long removed = 0;
         for (Map.Entry<byte[], byte[]> write : range.entrySet()) {
-            removed += write.getKey().length + ENTRY_OVERHEAD_BYTES + write.getValue().length;
+            removed += sizeOf(write.getKey(), write.getValue());
         }
         range.clear();
         bytes -= removed;
