@@ -7,19 +7,27 @@ use crate::Damaged;
 
 /// Most bytes of one.
 const BYTES_MAX: u32 = 10;
+const CUT_SHORT: Damaged = Damaged::new("it is cut short");
 
 /// Reads a number. It has its shortest form.
+#[inline]
 pub(crate) fn read(reader: &mut Reader<'_>) -> Result<u64, Damaged> {
-    let mut number = 0u64;
-    for place in 0..BYTES_MAX {
-        let byte = reader.u8().map_err(|_| Damaged::new("it is cut short"))?;
+    let first = reader.u8().map_err(|_| CUT_SHORT)?;
+    if first < 0x80 { Ok(u64::from(first)) } else { read_rest(first, reader) }
+}
+
+/// A number of more than one byte.
+fn read_rest(first: u8, reader: &mut Reader<'_>) -> Result<u64, Damaged> {
+    let mut number = u64::from(first & 0x7F);
+    for place in 1..BYTES_MAX {
+        let byte = reader.u8().map_err(|_| CUT_SHORT)?;
         let bits = u64::from(byte & 0x7F);
         if place == BYTES_MAX - 1 && byte > 1 {
             break;
         }
         number |= bits << (7 * place);
         if byte & 0x80 == 0 {
-            return match byte == 0 && place > 0 {
+            return match byte == 0 {
                 true => Err(Damaged::new("a number is not in its shortest form")),
                 false => Ok(number),
             };

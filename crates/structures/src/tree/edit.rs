@@ -5,12 +5,12 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::node::{
-    ChildEntry, Element, FoundChild, InnerNode, NODE_HEADER_BYTES, NodeName, Separator, leaf_image, read_leaf,
-    separator_between, with_entry,
+    ChildEntry, Element, FoundChild, InnerNode, LeafChange, NODE_HEADER_BYTES, NodeName, Separator, changed_leaf,
+    find_in_leaf, leaf_image, read_leaf, separator_between, with_entry,
 };
 use super::read::{Descent, DescentStep, NO_PLACE, Target, element_bytes};
+use super::root::NO_TREE;
 use super::{MAIN, NODE_BYTES, Nodes, ReadNodes, TOP_BYTES, TreeEntry, TreeError, TreeRoot};
-use crate::Damaged;
 
 /// A node with fewer bytes is put together with its neighbour, if both fit well into one.
 const SMALL_BYTES: u64 = NODE_BYTES as u64 / 4;
@@ -73,24 +73,7 @@ impl TreeRoot {
             self.plant(nodes, tree, Element { key, value })?;
             return Ok(true);
         };
-        let Descent { steps, leaf, image, .. } = descent;
-        let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
-        let found = elements.binary_search_by_key(&key, |element| element.key);
-        let at = match found {
-            Ok(at) => {
-                if let Some(element) = elements.get_mut(at) {
-                    element.value = value;
-                }
-                at
-            }
-            Err(at) => {
-                elements.insert(at, Element { key, value });
-                at
-            }
-        };
-        let split = SplitAt::of(at, elements.len());
-        self.replace_leaf(nodes, (tree, split), steps, (&leaf, &elements))?;
-        Ok(found.is_err())
+        Ok(self.insert_into_leaf(nodes, tree, descent, &[entry])? > 0)
     }
 
     /// Gives many keys their values: in the order of keys, each once. How many keys are new.
@@ -128,6 +111,15 @@ impl TreeRoot {
         entries: &[(&[u8], &[u8])],
     ) -> Result<u64, TreeError> {
         let Descent { steps, leaf, image, .. } = descent;
+        if let [(key, value)] = entries {
+            let place = find_in_leaf(&image, self.shape(tree), tree, &leaf, Target::Key(key))?;
+            let (removed, added) = (u64::from(place.value.is_some()), Some(Element { key, value }));
+            let change = LeafChange { span: place.span, removed, added };
+            if let Some(written) = self.change_leaf(nodes, tree, (&leaf, &image), &change) {
+                self.tell_parents(nodes, tree, steps, vec![written])?;
+                return Ok(1 - removed);
+            }
+        }
         let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
         let (before, mut last) = (elements.len(), 0);
         for (key, value) in entries {
@@ -159,11 +151,17 @@ impl TreeRoot {
             return self.plant(nodes, MAIN, element);
         };
         let Descent { steps, leaf, image, before } = descent;
-        let mut elements = read_leaf(&image, self.shape(MAIN), MAIN, &leaf)?;
-        let at = usize::try_from(place.saturating_sub(before)).unwrap_or(usize::MAX);
-        if at > elements.len() {
+        let at = place.saturating_sub(before);
+        if at > leaf.count {
             return Err(NO_PLACE.into());
         }
+        let start = find_in_leaf(&image, self.shape(MAIN), MAIN, &leaf, Target::Place(at))?.span.start;
+        let change = LeafChange { span: start..start, removed: 0, added: Some(element) };
+        if let Some(written) = self.change_leaf(nodes, MAIN, (&leaf, &image), &change) {
+            return self.tell_parents(nodes, MAIN, steps, vec![written]);
+        }
+        let mut elements = read_leaf(&image, self.shape(MAIN), MAIN, &leaf)?;
+        let at = at as usize;
         elements.insert(at, element);
         let split = SplitAt::of(at, elements.len());
         self.replace_leaf(nodes, (MAIN, split), steps, (&leaf, &elements))
@@ -176,9 +174,17 @@ impl TreeRoot {
     pub fn set_at(&mut self, nodes: &mut dyn Nodes, place: u64, value: &[u8]) -> Result<(), TreeError> {
         let Some(descent) = self.descend(nodes, MAIN, Target::Place(place))? else { return Err(NO_PLACE.into()) };
         let Descent { steps, leaf, image, before } = descent;
+        let at = place.saturating_sub(before);
+        let found = find_in_leaf(&image, self.shape(MAIN), MAIN, &leaf, Target::Place(at))?;
+        if found.value.is_none() {
+            return Err(NO_PLACE.into());
+        }
+        let change = LeafChange { span: found.span, removed: 1, added: Some(Element { key: b"", value }) };
+        if let Some(written) = self.change_leaf(nodes, MAIN, (&leaf, &image), &change) {
+            return self.tell_parents(nodes, MAIN, steps, vec![written]);
+        }
         let mut elements = read_leaf(&image, self.shape(MAIN), MAIN, &leaf)?;
-        let at = usize::try_from(place.saturating_sub(before)).unwrap_or(usize::MAX);
-        elements.get_mut(at).ok_or(NO_PLACE)?.value = value;
+        elements.get_mut(at as usize).ok_or(NO_PLACE)?.value = value;
         self.replace_leaf(nodes, (MAIN, SplitAt::Middle), steps, (&leaf, &elements))
     }
 
@@ -188,12 +194,26 @@ impl TreeRoot {
     /// See [`TreeError`].
     pub fn remove(&mut self, nodes: &mut dyn Nodes, tree: usize, key: &[u8]) -> Result<Option<Bytes>, TreeError> {
         let Some(descent) = self.descend(nodes, tree, Target::Key(key))? else { return Ok(None) };
+        self.remove_at(nodes, tree, descent, key)
+    }
+
+    /// Removes a key from the leaf that has it, or would have it; what belonged to it.
+    fn remove_at(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        descent: Descent,
+        key: &[u8],
+    ) -> Result<Option<Bytes>, TreeError> {
         let Descent { steps, leaf, image, .. } = descent;
-        let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
-        let Ok(at) = elements.binary_search_by_key(&key, |element| element.key) else { return Ok(None) };
-        let removed = elements.remove(at);
-        let value = image.slice_ref(removed.value);
-        self.replace_leaf(nodes, (tree, SplitAt::Middle), steps, (&leaf, &elements))?;
+        let found = find_in_leaf(&image, self.shape(tree), tree, &leaf, Target::Key(key))?;
+        let Some(value) = found.value else { return Ok(None) };
+        let value = image.slice_ref(value);
+        let change = LeafChange { span: found.span, removed: 1, added: None };
+        let written = self.change_leaf(nodes, tree, (&leaf, &image), &change);
+        let replacement =
+            written.map_or_else(|| self.write_elements(nodes, (tree, SplitAt::Middle), (&leaf, &[])), |one| vec![one]);
+        self.tell_parents(nodes, tree, steps, replacement)?;
         Ok(Some(value))
     }
 
@@ -210,6 +230,10 @@ impl TreeRoot {
             let count = next.map_or(rest.len(), |next| rest.partition_point(|key| next[..] > **key));
             let (here, behind) = rest.split_at(count.max(1));
             rest = behind;
+            if let [key] = here {
+                removed += u64::from(self.remove_at(nodes, tree, descent, key)?.is_some());
+                continue;
+            }
             let Descent { steps, leaf, image, .. } = descent;
             let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
             let before = elements.len();
@@ -247,9 +271,15 @@ impl TreeRoot {
         if !(before <= places.start && places.start < places.end && places.end <= end) {
             return Ok(false);
         }
-        let mut elements = read_leaf(&image, self.shape(tree), tree, &leaf)?;
-        elements.drain((places.start - before) as usize..(places.end - before) as usize);
-        self.replace_leaf(nodes, (tree, SplitAt::Middle), steps, (&leaf, &elements))?;
+        let [start, end] = [places.start, places.end].map(|place| {
+            let found = find_in_leaf(&image, self.shape(tree), tree, &leaf, Target::Place(place - before));
+            found.map(|found| found.span.start)
+        });
+        let change = LeafChange { span: start?..end?, removed: places.end - places.start, added: None };
+        let written = self.change_leaf(nodes, tree, (&leaf, &image), &change);
+        let replacement =
+            written.map_or_else(|| self.write_elements(nodes, (tree, SplitAt::Middle), (&leaf, &[])), |one| vec![one]);
+        self.tell_parents(nodes, tree, steps, replacement)?;
         Ok(true)
     }
 
@@ -319,12 +349,17 @@ impl TreeRoot {
     ) -> ChildEntry {
         let number = number.unwrap_or_else(|| self.draw_number(nodes));
         let image = leaf_image(elements, self.shape(tree), tree, NodeName { id: self.id, number });
+        self.put_leaf(nodes, tree, image, ChildEntry { number, count: elements.len() as u64, bytes: 0, separator })
+    }
+
+    /// Writes the bytes of a leaf. What its parent says of it, its bytes included.
+    fn put_leaf(&mut self, nodes: &mut dyn Nodes, tree: usize, image: Bytes, leaf: ChildEntry) -> ChildEntry {
         let bytes = image.len() as u64;
         if tree == MAIN {
             self.element_bytes = self.element_bytes.saturating_add(element_bytes(bytes));
         }
-        nodes.write(number, image);
-        ChildEntry { number, count: elements.len() as u64, bytes, separator }
+        nodes.write(leaf.number, image);
+        ChildEntry { bytes, ..leaf }
     }
 
     /// A leaf's elements count no more.
@@ -375,10 +410,40 @@ impl TreeRoot {
         &mut self,
         nodes: &mut dyn Nodes,
         (tree, split): (usize, SplitAt),
-        mut steps: Vec<DescentStep>,
+        steps: Vec<DescentStep>,
         (leaf, elements): (&ChildEntry, &[Element<'_>]),
     ) -> Result<(), TreeError> {
-        let mut replacement = self.write_elements(nodes, (tree, split), (leaf, elements));
+        let replacement = self.write_elements(nodes, (tree, split), (leaf, elements));
+        self.tell_parents(nodes, tree, steps, replacement)
+    }
+
+    /// Changes a leaf in its bytes, if it stays one node with some elements: the other elements are
+    /// not looked at. What its parent says of it then.
+    fn change_leaf(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        (leaf, image): (&ChildEntry, &[u8]),
+        change: &LeafChange<'_>,
+    ) -> Option<ChildEntry> {
+        let count = leaf.count.checked_sub(change.removed)? + u64::from(change.added.is_some());
+        let image = changed_leaf(image, count, self.shape(tree), change)?;
+        if count == 0 || image.len() > NODE_BYTES {
+            return None;
+        }
+        self.forget_leaf(tree, leaf);
+        Some(self.put_leaf(nodes, tree, image, ChildEntry { count, ..leaf.clone() }))
+    }
+
+    /// Tells the parents of nodes, up to the top, that these are there in place of the one that the
+    /// way led to.
+    fn tell_parents(
+        &mut self,
+        nodes: &mut dyn Nodes,
+        tree: usize,
+        mut steps: Vec<DescentStep>,
+        mut replacement: Vec<ChildEntry>,
+    ) -> Result<(), TreeError> {
         while let Some(DescentStep { level, own, child }) = steps.pop() {
             if let ([only], true) = (&replacement[..], own.is_some()) {
                 // Nothing of it is told above.
@@ -387,7 +452,8 @@ impl TreeRoot {
                 }
             }
             let Some((own, image)) = own else {
-                let mut node = self.top(tree)?.clone();
+                let top = self.tops.get_mut(tree).ok_or(NO_TREE)?;
+                let mut node = InnerNode { level, children: std::mem::take(&mut top.children) };
                 self.put_children(nodes, tree, &mut node, (child.at, replacement))?;
                 return self.set_top(nodes, tree, node);
             };
@@ -553,7 +619,7 @@ impl TreeRoot {
         if top.children.is_empty() {
             top.level = 1;
         }
-        *self.tops.get_mut(tree).ok_or(Damaged::new("it has no such tree"))? = top;
+        *self.tops.get_mut(tree).ok_or(NO_TREE)? = top;
         Ok(())
     }
 

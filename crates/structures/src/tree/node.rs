@@ -16,6 +16,8 @@ pub(super) const NODE_HEADER_BYTES: usize = 24;
 /// A tree has no more levels.
 pub(super) const LEVEL_MAX: u8 = 24;
 const NODE_VERSION: u8 = 1;
+/// Where a node says how many entries it has.
+const COUNT_AT: usize = 4;
 
 /// What an element of a tree is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +170,7 @@ impl InnerNode {
         match target {
             Target::Key(key) => {
                 let others = self.children.get(1..).unwrap_or_default();
-                let at = others.partition_point(|child| child.separator[..] <= *key);
+                let at = others.partition_point(|child| order(&child.separator, key).is_le());
                 (at, self.children.iter().take(at).map(|child| child.count).sum())
             }
             Target::Place(place) => self.child_at(place),
@@ -232,6 +234,7 @@ struct RawChild<'a> {
 
 impl<'a> RawChild<'a> {
     /// The child at this place; `last` is the separator of the one before it.
+    #[inline]
     fn read(
         reader: &mut Reader<'a>,
         shape: Shape,
@@ -242,7 +245,7 @@ impl<'a> RawChild<'a> {
         if count == 0 {
             return Err(Damaged::new("a child has no elements").into());
         }
-        if at > 1 && shape.has_key && *last >= separator {
+        if at > 1 && shape.has_key && order(last, separator).is_ge() {
             return Err(Damaged::new("the children of a node are out of order").into());
         }
         *last = separator;
@@ -269,18 +272,34 @@ pub(super) fn read_children(
     Ok(all)
 }
 
+/// The order of keys, most often by their first eight bytes: a node has a hundred to look at.
+#[inline]
+pub(super) fn order(one: &[u8], other: &[u8]) -> Ordering {
+    beginning(one).cmp(&beginning(other)).then_with(|| one.cmp(other))
+}
+
+/// The first eight bytes as a number in whose order they are; what is missing is zero.
+#[inline]
+fn beginning(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)) << (64 - 8 * bytes.len().max(1)),
+    }
+}
+
+#[inline]
 fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damaged> {
     let len = usize::try_from(varint::read(reader)?).map_err(|_| Damaged::new("a length is too large"))?;
     reader.bytes(len).map_err(|_| Damaged::new("it is cut short"))
 }
 
-/// Looks at the elements of a leaf, one after the other.
+/// Looks at the elements of a leaf, one after the other, each with the place of its first byte.
 fn each_element<'a>(
     image: &'a [u8],
     shape: Shape,
     tree: usize,
     of: &ChildEntry,
-    mut each: impl FnMut(Element<'a>),
+    mut each: impl FnMut(Element<'a>, usize),
 ) -> Result<(), TreeError> {
     let mut reader = Reader::new(image);
     let entries = read_header(&mut reader, (tree, 0), of.number)?;
@@ -289,13 +308,14 @@ fn each_element<'a>(
     }
     let mut last: Option<&[u8]> = None;
     for _ in 0..entries {
+        let start = reader.at();
         let key = if shape.has_key { read_bytes(&mut reader)? } else { b"" };
         let value = if shape.has_value { read_bytes(&mut reader)? } else { b"" };
-        if shape.has_key && last.is_some_and(|last| last >= key) {
+        if shape.has_key && last.is_some_and(|last| order(last, key).is_ge()) {
             return Err(Damaged::new("the elements of a leaf are out of order").into());
         }
         last = Some(key);
-        each(Element { key, value });
+        each(Element { key, value }, start);
     }
     match reader.left() {
         0 => Ok(()),
@@ -311,7 +331,7 @@ pub(super) fn read_leaf<'a>(
     of: &ChildEntry,
 ) -> Result<Vec<Element<'a>>, TreeError> {
     let mut elements = Vec::with_capacity((of.count as usize).min(image.len()));
-    each_element(image, shape, tree, of, |element| elements.push(element))?;
+    each_element(image, shape, tree, of, |element, _| elements.push(element))?;
     Ok(elements)
 }
 
@@ -354,7 +374,7 @@ pub(super) fn find_child(
         let start = image.len() - reader.left();
         let child = RawChild::read(&mut reader, shape, (at, &mut last))?;
         let is_it = match target {
-            Target::Key(key) => child.separator <= key,
+            Target::Key(key) => order(child.separator, key).is_le(),
             Target::Place(wanted) => wanted >= passed,
         };
         let before = passed;
@@ -389,24 +409,67 @@ pub(super) fn with_entry(image: &[u8], span: Range<usize>, entry: &ChildEntry, s
     out.into()
 }
 
-/// Looks for a key in a leaf: its place and its value, or the place that it would have.
+/// Where an element of a leaf is, or would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LeafPlace<'a> {
+    /// So many come before it.
+    pub(super) at: u64,
+    /// Its bytes. Empty: it is not there, and would begin here.
+    pub(super) span: Range<usize>,
+    /// What belongs to it, if it is there.
+    pub(super) value: Option<&'a [u8]>,
+}
+
+/// Looks for a key or a place in a leaf.
 pub(super) fn find_in_leaf<'a>(
     image: &'a [u8],
     shape: Shape,
     tree: usize,
     of: &ChildEntry,
-    key: &[u8],
-) -> Result<Result<(u64, &'a [u8]), u64>, TreeError> {
-    let (mut at, mut found): (u64, Result<(u64, &[u8]), u64>) = (0, Err(0));
-    each_element(image, shape, tree, of, |element| {
-        match element.key.cmp(key) {
-            Ordering::Less => found = Err(at + 1),
-            Ordering::Equal => found = Ok((at, element.value)),
-            Ordering::Greater => {}
-        }
+    target: Target<'_>,
+) -> Result<LeafPlace<'a>, TreeError> {
+    let mut at = 0;
+    let mut found = LeafPlace { at: 0, span: 0..0, value: None };
+    // Where the first element begins that comes behind it.
+    let mut behind = None;
+    each_element(image, shape, tree, of, |element, start| {
+        let ordering = match target {
+            Target::Key(key) => order(element.key, key),
+            Target::Place(place) => at.cmp(&place),
+        };
         at += 1;
+        match ordering {
+            Ordering::Less => found.at = at,
+            Ordering::Equal => (found.span.start, found.value) = (start, Some(element.value)),
+            Ordering::Greater => _ = behind.get_or_insert(start),
+        }
     })?;
+    found.span.end = behind.unwrap_or(image.len());
+    if found.value.is_none() {
+        found.span.start = found.span.end;
+    }
     Ok(found)
+}
+
+/// A change of a leaf: these bytes, which so many elements have, become one element or none.
+pub(super) struct LeafChange<'a> {
+    pub(super) span: Range<usize>,
+    pub(super) removed: u64,
+    pub(super) added: Option<Element<'a>>,
+}
+
+/// The bytes of a leaf of so many elements that is changed so.
+pub(super) fn changed_leaf(image: &[u8], count: u64, shape: Shape, change: &LeafChange<'_>) -> Option<Bytes> {
+    let more = change.added.map_or(0, |element| element.encoded_bytes(shape));
+    let mut out = Vec::with_capacity(image.len() + more);
+    out.extend_from_slice(image.get(..change.span.start)?);
+    if let Some(element) = change.added {
+        element.write(shape, &mut out);
+    }
+    out.extend_from_slice(image.get(change.span.end..)?);
+    let count = u32::try_from(count).ok()?;
+    out.get_mut(COUNT_AT..COUNT_AT + 4)?.copy_from_slice(&count.to_le_bytes());
+    Some(out.into())
 }
 
 /// The bytes of a leaf.

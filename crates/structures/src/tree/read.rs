@@ -10,6 +10,9 @@ use super::node::{
 use super::{ReadNodes, TreeEntry, TreeError, TreeReport, TreeRoot};
 use crate::Damaged;
 
+/// For fewer keys each goes down by itself: nodes are searched and not taken apart.
+const FEW_KEYS: usize = 4;
+
 /// What is looked for in a tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'a> {
@@ -116,8 +119,8 @@ impl TreeRoot {
     /// See [`TreeError`].
     pub fn get(&self, nodes: &dyn ReadNodes, tree: usize, key: &[u8]) -> Result<Option<Bytes>, TreeError> {
         let Some((_, leaf, image)) = self.leaf_of(nodes, tree, Target::Key(key))? else { return Ok(None) };
-        let found = find_in_leaf(&image, self.shape(tree), tree, &leaf, key)?;
-        Ok(found.ok().map(|(_, value)| image.slice_ref(value)))
+        let found = find_in_leaf(&image, self.shape(tree), tree, &leaf, Target::Key(key))?;
+        Ok(found.value.map(|value| image.slice_ref(value)))
     }
 
     /// How many keys are less than this one, and whether it is there itself.
@@ -126,10 +129,8 @@ impl TreeRoot {
     /// See [`TreeError`].
     pub fn place_of(&self, nodes: &dyn ReadNodes, tree: usize, key: &[u8]) -> Result<(u64, bool), TreeError> {
         let Some((before, leaf, image)) = self.leaf_of(nodes, tree, Target::Key(key))? else { return Ok((0, false)) };
-        Ok(match find_in_leaf(&image, self.shape(tree), tree, &leaf, key)? {
-            Ok((at, _)) => (before + at, true),
-            Err(at) => (before + at, false),
-        })
+        let found = find_in_leaf(&image, self.shape(tree), tree, &leaf, Target::Key(key))?;
+        Ok((before + found.at, found.value.is_some()))
     }
 
     /// The element at a place; `None`: there are fewer.
@@ -153,10 +154,23 @@ impl TreeRoot {
         let mut keys: Vec<&[u8]> = keys.into_iter().collect();
         keys.sort_unstable();
         keys.dedup();
-        match self.walk_keys(nodes, tree, self.top(tree)?, &keys, &mut |_, _, _| Ok(()))? {
-            true => Ok(()),
-            false => Err(TreeError::Missing),
+        let are_there = match keys.len() {
+            0..FEW_KEYS => self.look_for(nodes, tree, &keys)?,
+            _ => self.walk_keys(nodes, tree, self.top(tree)?, &keys, &mut |_, _, _| Ok(()))?,
+        };
+        if are_there { Ok(()) } else { Err(TreeError::Missing) }
+    }
+
+    /// Goes down to the leaf of each key, and notes all that are missing; whether none is.
+    fn look_for(&self, nodes: &dyn ReadNodes, tree: usize, keys: &[&[u8]]) -> Result<bool, TreeError> {
+        let mut are_there = true;
+        for key in keys {
+            match self.leaf_of(nodes, tree, Target::Key(key)) {
+                Err(TreeError::Missing) => are_there = false,
+                found => _ = found?,
+            }
         }
+        Ok(are_there)
     }
 
     /// What belongs to each of these keys, which are in order, each once. Each node is looked at
@@ -165,6 +179,9 @@ impl TreeRoot {
     /// # Errors
     /// See [`TreeError`].
     pub fn get_all(&self, nodes: &dyn ReadNodes, tree: usize, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, TreeError> {
+        if let [key] = keys {
+            return Ok(vec![self.get(nodes, tree, key)?]);
+        }
         let (mut found, shape) = (Vec::with_capacity(keys.len()), self.shape(tree));
         let mut take = |child: &ChildEntry, image: &Bytes, keys: &[&[u8]]| {
             let elements = read_leaf(image, shape, tree, child)?;

@@ -135,9 +135,12 @@ impl TreeRoot {
     }
 
     pub(super) fn top(&self, tree: usize) -> Result<&InnerNode, TreeError> {
-        self.tops.get(tree).ok_or(TreeError::Damaged(Damaged::new("it has no such tree")))
+        self.tops.get(tree).ok_or(TreeError::Damaged(NO_TREE))
     }
 }
+
+/// One is asked for that its kind does not have.
+pub(super) const NO_TREE: Damaged = Damaged::new("it has no such tree");
 
 fn trees_of(kind: Kind) -> usize {
     if kind == Kind::SortedSet { BY_MEMBER + 1 } else { 1 }
