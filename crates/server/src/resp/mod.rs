@@ -18,6 +18,7 @@ mod many;
 mod node_reads;
 pub(crate) mod nodes;
 mod overlay;
+mod overlay_nodes;
 mod pubsub;
 mod random_key;
 mod reads;

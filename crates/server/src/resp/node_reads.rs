@@ -6,6 +6,7 @@ use stratakv_base::Key;
 use stratakv_engine::{Operation, Record, RecordPart};
 use stratakv_structures::tree::NodeName;
 
+use super::nodes::split_node_key;
 use super::overlay::{ENTRY_BYTES, Overlay};
 use super::work::Asked;
 use crate::connection::Target;
@@ -58,8 +59,9 @@ impl NodeReads {
         self.in_flight = self.in_flight.saturating_sub(1);
         let Some(image) = record.map(|record| record.value.to_bytes()) else { return };
         let name = NodeName::of(&image);
-        if let Some(wanted) = name.and_then(|name| self.asked.remove(&(name.id, name.number))) {
-            overlay.insert_node(wanted.key, image);
+        let wanted = name.and_then(|name| self.asked.remove(&(name.id, name.number)));
+        if let Some((user, name)) = wanted.as_ref().and_then(|wanted| split_node_key(&wanted.key)) {
+            overlay.insert_node(user, name, image);
         }
     }
 

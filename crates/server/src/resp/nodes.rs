@@ -2,11 +2,14 @@
 //! commands see them: packed, or the root of a tree.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::limits::KEY_BYTES_MAX;
 use stratakv_base::{CollectionId, Expiry, Key};
-use stratakv_structures::tree::{NodeName, Nodes, PACKED_BYTES_MAX, ReadNodes, TreeError, TreeRoot, is_tree};
+use stratakv_structures::tree::{
+    NodeName, Nodes, PACKED_BYTES_MAX, ReadNodes, SearchNode, SearchedNode, TreeError, TreeRoot, is_tree,
+};
 use stratakv_structures::{Kind, STRUCTURE_FLAGS};
 
 use super::arguments::RequestRefusal;
@@ -52,6 +55,10 @@ impl ReadNodes for KeyNodes<'_> {
     fn read(&self, number: u64, bytes: u64) -> Result<Bytes, TreeError> {
         self.records.node(self.key, NodeName { id: self.id, number }, bytes)
     }
+
+    fn read_searched(&self, number: u64, bytes: u64, search: &SearchNode<'_>) -> Result<Arc<SearchedNode>, TreeError> {
+        self.records.searched_node((self.key, NodeName { id: self.id, number }), bytes, search)
+    }
 }
 
 impl Nodes for KeyNodes<'_> {
@@ -61,6 +68,10 @@ impl Nodes for KeyNodes<'_> {
 
     fn write(&mut self, number: u64, image: Bytes) {
         self.records.put_node(self.key, NodeName { id: self.id, number }, Some(image));
+    }
+
+    fn write_searched(&mut self, number: u64, node: SearchedNode) {
+        self.records.put_searched_node(self.key, NodeName { id: self.id, number }, node);
     }
 
     fn free(&mut self, number: u64) {
@@ -82,6 +93,10 @@ pub(crate) struct KeyNodesRead<'r> {
 impl ReadNodes for KeyNodesRead<'_> {
     fn read(&self, number: u64, bytes: u64) -> Result<Bytes, TreeError> {
         self.records.node(self.key, NodeName { id: self.id, number }, bytes)
+    }
+
+    fn read_searched(&self, number: u64, bytes: u64, search: &SearchNode<'_>) -> Result<Arc<SearchedNode>, TreeError> {
+        self.records.searched_node((self.key, NodeName { id: self.id, number }), bytes, search)
     }
 }
 

@@ -1,15 +1,15 @@
 //! Records of several keys as they were read, and what commands make of them: in memory, until one
 //! write makes all of it so.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::checksum::shard_of;
-use stratakv_base::{Expiry, Key, Wall};
+use stratakv_base::{Key, Wall};
 use stratakv_engine::{Change, ChangeKind, Expect};
-use stratakv_structures::Damaged;
-use stratakv_structures::tree::{NodeName, TreeError, TreeRoot, is_tree};
+use stratakv_structures::tree::{NodeName, SearchNode, SearchedNode, TreeError, TreeRoot, is_tree};
 
 use super::arguments::{RequestRefusal, key};
 use super::cursors::Cursors;
@@ -17,6 +17,7 @@ use super::data::NewRecord;
 use super::edit::too_long;
 use super::node_reads::WantedNode;
 use super::nodes::node_key;
+use super::overlay_nodes::{NewNode, NodePlace, OverlayNodes};
 use super::pubsub::{ListenKind, Publication};
 use super::records::{Records, StoredRecord, head_of};
 
@@ -38,7 +39,7 @@ pub(crate) struct OverlayLimits {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     entries: BTreeMap<Vec<u8>, OverlayRecord>,
-    nodes: HashMap<Key, OverlayNode>,
+    nodes: OverlayNodes,
     limits: OverlayLimits,
     cursors: Cursors,
     publications: Vec<Publication>,
@@ -49,7 +50,6 @@ pub(crate) struct Overlay {
     bytes: usize,
     /// Bytes that were looked at, since this was last asked.
     seen_bytes: Cell<usize>,
-    missing: RefCell<MissingNodes>,
     /// What the command that is carried out has changed, the last one last.
     undo: Vec<UndoStep>,
 }
@@ -60,35 +60,11 @@ struct OverlayRecord {
     new: NewRecord,
 }
 
-/// A node as it was read, if it was, and what becomes of it.
-#[derive(Clone, Debug, Default)]
-struct OverlayNode {
-    read: Option<Bytes>,
-    new: NewNode,
-}
-
-#[derive(Clone, Debug, Default)]
-enum NewNode {
-    #[default]
-    Unchanged,
-    Put(Bytes),
-    Deleted,
-}
-
-/// Nodes that a command could not go on without, and those that would be useful.
-#[derive(Clone, Debug, Default)]
-struct MissingNodes {
-    needed: HashMap<Key, WantedNode>,
-    useful: HashMap<Key, WantedNode>,
-    /// Useful ones were read: the command goes on without more of them.
-    had_useful: bool,
-}
-
 /// What something was before it was changed.
 #[derive(Clone, Debug)]
 enum UndoStep {
     Record(Vec<u8>, NewRecord),
-    Node(Key, NewNode),
+    Node(NodePlace, NewNode),
 }
 
 /// A record as it was read. Of a value that is too long to be looked at there is the front only.
@@ -128,21 +104,6 @@ impl OverlayRecord {
     }
 }
 
-impl OverlayNode {
-    fn now(&self) -> Option<&Bytes> {
-        match &self.new {
-            NewNode::Unchanged => self.read.as_ref(),
-            NewNode::Put(image) => Some(image),
-            NewNode::Deleted => None,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        let new = if let NewNode::Put(image) = &self.new { image.len() } else { 0 };
-        ENTRY_BYTES + self.read.as_ref().map_or(0, Bytes::len) + new
-    }
-}
-
 impl Overlay {
     /// One without records.
     pub(crate) fn new(limits: OverlayLimits, cursors: Cursors, wall: Wall) -> Overlay {
@@ -156,17 +117,9 @@ impl Overlay {
         self.entries.insert(key.user().to_vec(), entry);
     }
 
-    /// A node as it was read.
-    pub(crate) fn insert_node(&mut self, key: Key, image: Bytes) {
-        // A command of the same group may have freed it meanwhile, without a look at it.
-        let node = self.nodes.entry(key).or_insert_with(|| {
-            let node = OverlayNode::default();
-            self.bytes += node.bytes();
-            node
-        });
-        self.bytes -= node.bytes();
-        node.read = Some(image);
-        self.bytes += node.bytes();
+    /// A node of the structure of a user's key, as it was read.
+    pub(crate) fn insert_node(&mut self, user: &[u8], name: NodeName, image: Bytes) {
+        self.nodes.insert(user, name, image);
     }
 
     /// Whether nodes were read: what was told of them is true only if their root is what it was.
@@ -181,12 +134,12 @@ impl Overlay {
 
     /// Bytes of memory that it holds.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.nodes.held_bytes()
     }
 
     /// Bytes of records that commands have looked at, since this was last asked.
     pub(crate) fn take_seen_bytes(&self) -> usize {
-        self.seen_bytes.take()
+        self.seen_bytes.take() + self.nodes.take_seen_bytes()
     }
 
     /// A command begins, perhaps again: what it changes can be undone.
@@ -198,7 +151,7 @@ impl Overlay {
     /// A command is done.
     pub(crate) fn end_command(&mut self) {
         self.undo.clear();
-        self.missing.take();
+        self.nodes.end_command();
     }
 
     /// Whether the record of a key is the root of a tree, or becomes one.
@@ -216,14 +169,7 @@ impl Overlay {
     /// The nodes that the command has missed; none: it is done. Nodes that would be useful are
     /// asked for once.
     pub(crate) fn take_missing(&mut self) -> Vec<WantedNode> {
-        let missing = self.missing.get_mut();
-        let mut wanted = std::mem::take(&mut missing.needed);
-        let useful = std::mem::take(&mut missing.useful);
-        if !wanted.is_empty() || !missing.had_useful {
-            missing.had_useful |= !useful.is_empty();
-            wanted.extend(useful);
-        }
-        wanted.into_values().collect()
+        self.nodes.take_missing()
     }
 
     /// Undoes what the command has changed.
@@ -233,7 +179,7 @@ impl Overlay {
         while let Some(step) = self.undo.pop() {
             match step {
                 UndoStep::Record(key, new) => _ = self.set_record(&key, new),
-                UndoStep::Node(key, new) => _ = self.set_node(&key, new),
+                UndoStep::Node(place, new) => self.nodes.undo(place, new),
             }
         }
     }
@@ -250,24 +196,6 @@ impl Overlay {
         let before = std::mem::replace(&mut entry.new, new);
         self.bytes += entry.bytes();
         Some(before)
-    }
-
-    /// The same of a node.
-    fn set_node(&mut self, key: &Key, new: NewNode) -> NewNode {
-        let node = self.nodes.entry(key.clone()).or_insert_with(|| {
-            let node = OverlayNode::default();
-            self.bytes += node.bytes();
-            node
-        });
-        self.bytes -= node.bytes();
-        let before = std::mem::replace(&mut node.new, new);
-        self.bytes += node.bytes();
-        if let OverlayNode { read: None, new: NewNode::Unchanged } = node {
-            // Undone, and never read: nothing is known of it.
-            self.bytes -= node.bytes();
-            self.nodes.remove(key);
-        }
-        before
     }
 
     fn make(&mut self, key: &[u8], new: NewRecord) {
@@ -301,21 +229,10 @@ impl Overlay {
         let changed = changes.len();
         checks.append(&mut changes);
         if changed > 0 {
-            checks.extend(self.nodes.into_iter().filter_map(|(key, node)| node_change(key, node)));
+            checks.extend(self.nodes.into_changes());
         }
         OverlayChanges { changes: checks, changed, orphaned }
     }
-}
-
-/// What is written of a node. Nobody else writes it: all who do change its root as well.
-fn node_change(key: Key, node: OverlayNode) -> Option<Change> {
-    let kind = match (node.new, node.read) {
-        (NewNode::Put(value), _) => ChangeKind::Put { value, flags: 0, expiry: Expiry::NEVER },
-        // One that was made and removed was never there, and one that was not read is.
-        (NewNode::Deleted, _) => ChangeKind::Delete,
-        (NewNode::Unchanged, _) => return None,
-    };
-    Some(Change { key, expect: Expect::Any, kind })
 }
 
 impl Records for Overlay {
@@ -349,34 +266,32 @@ impl Records for Overlay {
     }
 
     fn node(&self, key: &[u8], name: NodeName, bytes: u64) -> Result<Bytes, TreeError> {
-        let key = node_key(key, name);
-        let known = self.nodes.get(&key);
-        match known.and_then(OverlayNode::now) {
-            Some(image) => {
-                self.seen_bytes.set(self.seen_bytes.get() + image.len());
-                Ok(image.clone())
-            }
-            None if known.is_some() => Err(Damaged::new("a node is in it twice").into()),
-            None => {
-                self.missing.borrow_mut().needed.insert(key.clone(), WantedNode { key, name, bytes });
-                Err(TreeError::Missing)
-            }
-        }
+        self.nodes.read(key, name, bytes)
+    }
+
+    fn searched_node(
+        &self,
+        at: (&[u8], NodeName),
+        bytes: u64,
+        search: &SearchNode<'_>,
+    ) -> Result<Arc<SearchedNode>, TreeError> {
+        self.nodes.read_searched(at, bytes, search)
     }
 
     fn has_node(&self, key: &[u8], name: NodeName, bytes: u64) -> bool {
-        let key = node_key(key, name);
-        let has = self.nodes.get(&key).is_some_and(|node| node.now().is_some());
-        if !has {
-            self.missing.borrow_mut().useful.insert(key.clone(), WantedNode { key, name, bytes });
-        }
-        has
+        self.nodes.has(key, name, bytes)
     }
 
     fn put_node(&mut self, key: &[u8], name: NodeName, image: Option<Bytes>) {
-        let key = node_key(key, name);
-        let before = self.set_node(&key, image.map_or(NewNode::Deleted, NewNode::Put));
-        self.undo.push(UndoStep::Node(key, before));
+        let new = image.map_or(NewNode::Deleted, NewNode::Put);
+        let (place, before) = self.nodes.put(key, name, new, None);
+        self.undo.push(UndoStep::Node(place, before));
+    }
+
+    fn put_searched_node(&mut self, key: &[u8], name: NodeName, node: SearchedNode) {
+        let new = NewNode::Put(node.image().clone());
+        let (place, before) = self.nodes.put(key, name, new, Some(node));
+        self.undo.push(UndoStep::Node(place, before));
     }
 
     fn usable_number(&self, key: &[u8], id: u64, from: u64) -> u64 {
@@ -411,42 +326,5 @@ impl Records for Overlay {
         let publication = Publication { at, kind, channel, message };
         self.bytes += publication.held_bytes();
         self.publications.push(publication);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NAME: NodeName = NodeName { id: 7, number: 1 };
-
-    fn is_damaged(overlay: &Overlay) -> bool {
-        matches!(overlay.node(b"k", NAME, 10), Err(TreeError::Damaged(_)))
-    }
-
-    #[test]
-    fn a_node_that_was_freed_unread_by_a_command_that_is_undone_is_missing_again() {
-        let mut overlay = Overlay::default();
-        overlay.begin_command();
-        overlay.put_node(b"k", NAME, None);
-        assert!(is_damaged(&overlay), "it is not there any more");
-        overlay.roll_back();
-        assert!(matches!(overlay.node(b"k", NAME, 10), Err(TreeError::Missing)));
-        assert_eq!((overlay.nodes.len(), overlay.held_bytes()), (0, 0));
-    }
-
-    #[test]
-    fn a_node_that_comes_after_it_was_freed_stays_freed() {
-        let mut overlay = Overlay::default();
-        overlay.begin_command();
-        overlay.put_node(b"k", NAME, None);
-        overlay.end_command();
-        let key = node_key(b"k", NAME);
-        overlay.insert_node(key.clone(), Bytes::from_static(b"a node"));
-        assert!(is_damaged(&overlay));
-        let node = overlay.nodes.remove(&key).unwrap();
-        assert_eq!(overlay.held_bytes(), node.bytes());
-        let change = node_change(key, node).expect("it is removed");
-        assert!(matches!(change.kind, ChangeKind::Delete));
     }
 }

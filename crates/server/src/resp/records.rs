@@ -5,11 +5,12 @@
 //! those of a transaction, over records that were read before.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::{Expiry, Wall};
 use stratakv_protocol::resp::Version;
-use stratakv_structures::tree::{NodeName, TreeError};
+use stratakv_structures::tree::{NodeName, SearchNode, SearchedNode, TreeError};
 use stratakv_structures::{Damaged, HEADER_BYTES, Kind, STRUCTURE_FLAGS, TooLong, kind_of};
 
 use super::arguments::{Arguments, RequestRefusal};
@@ -57,11 +58,29 @@ pub(crate) trait Records {
     /// no such node.
     fn node(&self, key: &[u8], name: NodeName, bytes: u64) -> Result<Bytes, TreeError>;
 
+    /// The same of an inner node, which `search` looks through: what it finds out may be kept.
+    ///
+    /// # Errors
+    /// As [`Records::node`], and those of `search`.
+    fn searched_node(
+        &self,
+        (key, name): (&[u8], NodeName),
+        bytes: u64,
+        search: &SearchNode<'_>,
+    ) -> Result<Arc<SearchedNode>, TreeError> {
+        search(self.node(key, name, bytes)?).map(Arc::new)
+    }
+
     /// Whether a node can be read now; if not, it would be useful.
     fn has_node(&self, key: &[u8], name: NodeName, bytes: u64) -> bool;
 
     /// Gives a node these bytes, or removes it.
     fn put_node(&mut self, key: &[u8], name: NodeName, image: Option<Bytes>);
+
+    /// Gives an inner node these bytes, of which is known what a search would find out.
+    fn put_searched_node(&mut self, key: &[u8], name: NodeName, node: SearchedNode) {
+        self.put_node(key, name, Some(node.image().clone()));
+    }
 
     /// The least number from this one on that a node of the structure may have.
     fn usable_number(&self, key: &[u8], id: u64, from: u64) -> u64;

@@ -6,10 +6,11 @@ use bytes::Bytes;
 
 use super::node::{
     ChildEntry, Element, FoundChild, InnerNode, LeafChange, NODE_HEADER_BYTES, NodeName, Separator, changed_leaf,
-    find_in_leaf, leaf_image, read_leaf, separator_between, with_entry,
+    find_in_leaf, leaf_image, read_leaf, separator_between,
 };
 use super::read::{Descent, DescentStep, NO_PLACE, Target, element_bytes};
 use super::root::NO_TREE;
+use super::searched_node::SearchedNode;
 use super::{MAIN, NODE_BYTES, Nodes, ReadNodes, TOP_BYTES, TreeEntry, TreeError, TreeRoot};
 
 /// A node with fewer bytes is put together with its neighbour, if both fit well into one.
@@ -451,17 +452,17 @@ impl TreeRoot {
                     return Ok(());
                 }
             }
-            let Some((own, image)) = own else {
+            let Some((own, known)) = own else {
                 let top = self.tops.get_mut(tree).ok_or(NO_TREE)?;
                 let mut node = InnerNode { level, children: std::mem::take(&mut top.children) };
                 self.put_children(nodes, tree, &mut node, (child.at, replacement))?;
                 return self.set_top(nodes, tree, node);
             };
-            if let Some(entry) = self.replace_entry(nodes, tree, (&own, &image), (&child, &replacement)) {
+            if let Some(entry) = replace_entry(nodes, (&own, &known), (&child, &replacement)) {
                 replacement = vec![entry];
                 continue;
             }
-            let mut node = InnerNode::parse(&image, self.shape(tree), (tree, level), &own)?;
+            let mut node = InnerNode::parse(known.image(), self.shape(tree), (tree, level), &own)?;
             self.put_children(nodes, tree, &mut node, (child.at, replacement))?;
             let (split, known) = (SplitAt::of(child.at, child.len), Some((own.number, own.separator)));
             replacement = self.write_inner(nodes, (tree, split), known, node);
@@ -482,29 +483,6 @@ impl TreeRoot {
             node.children.splice(at..=at, replacement);
         }
         if is_one { self.merge_around(nodes, tree, node, at) } else { Ok(()) }
-    }
-
-    /// Writes an inner node in which one child is another one, if that is all there is to do: the
-    /// other entries are not looked at. What its parent says of it then.
-    fn replace_entry(
-        &mut self,
-        nodes: &mut dyn Nodes,
-        tree: usize,
-        (own, image): (&ChildEntry, &[u8]),
-        (child, replacement): (&FoundChild, &[ChildEntry]),
-    ) -> Option<ChildEntry> {
-        let [entry] = replacement else { return None };
-        if entry.bytes < SMALL_BYTES {
-            return None;
-        }
-        let image = with_entry(image, child.span.clone(), entry, self.shape(tree));
-        if image.len() > NODE_BYTES {
-            return None;
-        }
-        let count = own.count.checked_sub(child.entry.count)?.checked_add(entry.count)?;
-        let new = ChildEntry { count, bytes: image.len() as u64, ..own.clone() };
-        nodes.write(own.number, image);
-        Some(new)
     }
 
     /// Writes an inner node, or several if it is too long; none if it has no children. `known`: its
@@ -703,6 +681,27 @@ impl TreeRoot {
         }
         self.entries(nodes, tree, 0..self.len(), u64::MAX)
     }
+}
+
+/// Writes an inner node in which one child is another one, if that is all there is to do: the other
+/// entries are not looked at. What its parent says of it then.
+fn replace_entry(
+    nodes: &mut dyn Nodes,
+    (own, node): (&ChildEntry, &SearchedNode),
+    (child, replacement): (&FoundChild, &[ChildEntry]),
+) -> Option<ChildEntry> {
+    let [entry] = replacement else { return None };
+    if entry.bytes < SMALL_BYTES {
+        return None;
+    }
+    let count = own.count.checked_sub(child.entry.count)?.checked_add(entry.count)?;
+    let node = node.with_child(child, entry)?;
+    let bytes = node.image().len();
+    if bytes > NODE_BYTES {
+        return None;
+    }
+    nodes.write_searched(own.number, node);
+    Some(ChildEntry { count, bytes: bytes as u64, ..own.clone() })
 }
 
 /// The children that have some of these places, and which of their own.

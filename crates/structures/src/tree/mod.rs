@@ -14,13 +14,17 @@ mod edit;
 mod node;
 mod read;
 mod root;
+mod searched_node;
 mod whole;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 pub use check::TreeReport;
 pub use node::NodeName;
 pub use root::{TreeRoot, is_tree};
+pub use searched_node::SearchedNode;
 pub use whole::scored;
 
 use crate::Damaged;
@@ -45,7 +49,19 @@ pub trait ReadNodes {
     /// [`TreeError::Missing`]: it was noted, and will be there the next time. Or there is no such
     /// node.
     fn read(&self, number: u64, bytes: u64) -> Result<Bytes, TreeError>;
+
+    /// The same of an inner node, which `search` looks through. What it made of these very bytes
+    /// may be kept for the next time.
+    ///
+    /// # Errors
+    /// As [`ReadNodes::read`], and those of `search`.
+    fn read_searched(&self, number: u64, bytes: u64, search: &SearchNode<'_>) -> Result<Arc<SearchedNode>, TreeError> {
+        search(self.read(number, bytes)?).map(Arc::new)
+    }
 }
+
+/// Looks through an inner node with these bytes.
+pub type SearchNode<'a> = dyn Fn(Bytes) -> Result<SearchedNode, TreeError> + 'a;
 
 /// The nodes of one structure, which are changed.
 pub trait Nodes: ReadNodes {
@@ -54,6 +70,11 @@ pub trait Nodes: ReadNodes {
 
     /// Gives a node these bytes.
     fn write(&mut self, number: u64, image: Bytes);
+
+    /// The same of an inner node that is known already: it may be kept.
+    fn write_searched(&mut self, number: u64, node: SearchedNode) {
+        self.write(number, node.image().clone());
+    }
 
     /// Removes a node.
     fn free(&mut self, number: u64);

@@ -105,7 +105,7 @@ impl ChildEntry {
         numbers + if shape.has_key { varint::bytes(separator as u64) + separator } else { 0 }
     }
 
-    fn write(&self, shape: Shape, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, shape: Shape, out: &mut Vec<u8>) {
         varint::write(self.number, out);
         varint::write(self.count, out);
         varint::write(self.bytes, out);
@@ -204,7 +204,7 @@ fn write_header((tree, level, entries): (usize, u8, usize), name: NodeName, out:
 }
 
 /// How many entries follow.
-fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64) -> Result<u32, TreeError> {
+pub(super) fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64) -> Result<u32, TreeError> {
     let short = |_| Damaged::new("the header of a node is cut short");
     let [version, found_tree, found_level, zero] = reader.array().map_err(short)?;
     let entries = reader.u32().map_err(short)?;
@@ -225,9 +225,9 @@ fn read_header(reader: &mut Reader<'_>, (tree, level): (usize, u8), number: u64)
 }
 
 /// A child as it stands in a node or in the root's record.
-struct RawChild<'a> {
+pub(super) struct RawChild<'a> {
     number: u64,
-    count: u64,
+    pub(super) count: u64,
     bytes: u64,
     separator: &'a [u8],
 }
@@ -235,7 +235,7 @@ struct RawChild<'a> {
 impl<'a> RawChild<'a> {
     /// The child at this place; `last` is the separator of the one before it.
     #[inline]
-    fn read(
+    pub(super) fn read(
         reader: &mut Reader<'a>,
         shape: Shape,
         (at, last): (u32, &mut &'a [u8]),
@@ -252,7 +252,7 @@ impl<'a> RawChild<'a> {
         Ok(RawChild { number, count, bytes, separator })
     }
 
-    fn entry(&self) -> ChildEntry {
+    pub(super) fn entry(&self) -> ChildEntry {
         let separator = Separator::from_slice(self.separator);
         ChildEntry { number: self.number, count: self.count, bytes: self.bytes, separator }
     }
@@ -288,7 +288,7 @@ fn beginning(bytes: &[u8]) -> u64 {
 }
 
 #[inline]
-fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damaged> {
+pub(super) fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damaged> {
     let len = usize::try_from(varint::read(reader)?).map_err(|_| Damaged::new("a length is too large"))?;
     reader.bytes(len).map_err(|_| Damaged::new("it is cut short"))
 }
@@ -348,65 +348,6 @@ pub(super) struct FoundChild {
     pub(super) span: Range<usize>,
     /// What the entry behind it says of keys.
     pub(super) next: Option<Separator>,
-}
-
-/// Where it is, until all children have been seen.
-struct FoundAt {
-    at: u32,
-    before: u64,
-    span: Range<usize>,
-}
-
-/// Looks for the child that has a key or a place, or would have it, in an inner node. Nothing is
-/// kept of the others.
-pub(super) fn find_child(
-    image: &[u8],
-    shape: Shape,
-    (tree, level): (usize, u8),
-    of: &ChildEntry,
-    target: Target<'_>,
-) -> Result<FoundChild, TreeError> {
-    let mut reader = Reader::new(image);
-    let children = read_header(&mut reader, (tree, level), of.number)?;
-    let (mut passed, mut last): (u64, &[u8]) = (0, b"");
-    let (mut found, mut next): (Option<(RawChild<'_>, FoundAt)>, Option<&[u8]>) = (None, None);
-    for at in 0..children {
-        let start = image.len() - reader.left();
-        let child = RawChild::read(&mut reader, shape, (at, &mut last))?;
-        let is_it = match target {
-            Target::Key(key) => order(child.separator, key).is_le(),
-            Target::Place(wanted) => wanted >= passed,
-        };
-        let before = passed;
-        passed = passed.checked_add(child.count).ok_or(Damaged::new("a node has too many elements"))?;
-        // Of the first child nothing is said by its separator.
-        if at == 0 || is_it {
-            let span = start..image.len() - reader.left();
-            (found, next) = (Some((child, FoundAt { at, before, span })), None);
-        } else {
-            next = next.or(Some(child.separator));
-        }
-    }
-    match found {
-        _ if reader.left() > 0 => Err(Damaged::new("bytes follow the last child of a node").into()),
-        _ if passed != of.count => {
-            Err(Damaged::new("a node has another number of elements than its parent says").into())
-        }
-        None => Err(Damaged::new("a node is empty").into()),
-        Some((child, FoundAt { at, before, span })) => {
-            let (at, len, next) = (at as usize, children as usize, next.map(Separator::from_slice));
-            Ok(FoundChild { entry: child.entry(), before, at, len, span, next })
-        }
-    }
-}
-
-/// The bytes of an inner node in which one entry is another one.
-pub(super) fn with_entry(image: &[u8], span: Range<usize>, entry: &ChildEntry, shape: Shape) -> Bytes {
-    let mut out = Vec::with_capacity(image.len() + entry.encoded_bytes(shape));
-    out.extend_from_slice(image.get(..span.start).unwrap_or_default());
-    entry.write(shape, &mut out);
-    out.extend_from_slice(image.get(span.end..).unwrap_or_default());
-    out.into()
 }
 
 /// Where an element of a leaf is, or would be.

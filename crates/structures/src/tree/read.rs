@@ -1,12 +1,12 @@
 //! Reading trees: by key, by place, ranges.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::node::{
-    ChildEntry, Element, FoundChild, InnerNode, NODE_HEADER_BYTES, Separator, find_child, find_in_leaf, read_leaf,
-};
+use super::node::{ChildEntry, Element, FoundChild, InnerNode, NODE_HEADER_BYTES, Separator, find_in_leaf, read_leaf};
+use super::searched_node::SearchedNode;
 use super::{ReadNodes, TreeEntry, TreeError, TreeReport, TreeRoot};
 use crate::Damaged;
 
@@ -38,8 +38,8 @@ impl Target<'_> {
 pub(super) struct DescentStep {
     /// Above the leaves.
     pub(super) level: u8,
-    /// What its parent says of the node, and its bytes; `None`: it is the top.
-    pub(super) own: Option<(ChildEntry, Bytes)>,
+    /// What its parent says of the node, and the node; `None`: it is the top.
+    pub(super) own: Option<(ChildEntry, Arc<SearchedNode>)>,
     pub(super) child: FoundChild,
 }
 
@@ -101,15 +101,17 @@ impl TreeRoot {
         let (mut own, mut level) = (None, top.level);
         loop {
             let entry = child.entry.clone();
-            let image = nodes.read(entry.number, entry.bytes)?;
-            passed(DescentStep { level, own, child });
             if level <= 1 {
+                let image = nodes.read(entry.number, entry.bytes)?;
+                passed(DescentStep { level, own, child });
                 return Ok(Some((before, entry, image)));
             }
+            let node = SearchedNode::read(nodes, shape, (tree, level - 1), &entry)?;
+            passed(DescentStep { level, own, child });
             level -= 1;
-            child = find_child(&image, shape, (tree, level), &entry, target.behind(before))?;
+            child = node.find(target.behind(before))?;
             before += child.before;
-            own = Some((entry, image));
+            own = Some((entry, node));
         }
     }
 
