@@ -355,7 +355,8 @@ impl Connection {
                 work.shed();
             }
         }
-        let Some(PendingAnswer { answer: Answer::Work(_), .. }) = self.answers.pending.get(index) else { return };
+        let Some(PendingAnswer { answer: Answer::Work(work), .. }) = self.answers.pending.get(index) else { return };
+        let replies = work.replies();
         let can_have = self.footprint().saturating_add(bytes) <= self.budget().max_bytes();
         if index > 0 || can_have || !self.holds_still() {
             return;
@@ -370,7 +371,7 @@ impl Connection {
             "ERR the command takes {bytes} bytes beside what its connection holds, which is more than the {most} \
              bytes that all clients may hold: send less at once, or raise --memory"
         );
-        self.end_work(index, written(|out| encode::error(out, &text)));
+        self.end_work(index, written(|out| encode::error(out, &text)).repeat(replies));
     }
 
     /// Whether nothing that it holds goes by itself: all commands behind the first one have their

@@ -66,6 +66,7 @@ pub(crate) struct ManyLimits {
 }
 
 mod group;
+mod run;
 
 use group::Group;
 
@@ -109,7 +110,9 @@ struct CommandsRun {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct ManyWork {
-    commands: Arc<[Arc<DataCommand>]>,
+    commands: Vec<Arc<DataCommand>>,
+    /// What others said of the commands before these that they carried out.
+    said_before: Vec<u8>,
     settings: CallSettings,
     limits: ManyLimits,
     /// Each once; behind those of the commands those that are only watched.
@@ -166,7 +169,8 @@ impl ManyWork {
         limits: ManyLimits,
     ) -> ManyWork {
         ManyWork {
-            commands: commands.into(),
+            commands,
+            said_before: Vec::new(),
             settings,
             limits,
             named: keys.len(),
@@ -229,10 +233,9 @@ impl ManyWork {
         }
         for key in keys.into_iter().skip(self.contention.turns.len()) {
             let room_bytes = self.has_bytes();
-            let offered = match (self.keys.first(), self.commands.first()) {
-                (Some(key), Some(command)) => self.contention.group.offered(key, command, self.settings, room_bytes),
-                _ => None,
-            };
+            let group = &self.contention.group;
+            let offered =
+                self.keys.first().and_then(|key| group.offered(key, &self.commands, self.settings, room_bytes));
             let (turn, has) = context.turns.take(key, context.waiter, offered);
             self.contention.turns.push(Arc::new(turn));
             if !has {
@@ -245,13 +248,20 @@ impl ManyWork {
     /// Its turn has come, or another one has carried it out or could not.
     fn heard(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         match self.contention.group.take_news() {
-            Some(TurnNews::Carried(reply)) => {
+            Some(TurnNews::Carried { said, commands }) => {
                 self.contention.turns.clear();
-                Progress::Ended(reply)
+                self.commands.drain(..commands.min(self.commands.len()));
+                self.said_before.extend_from_slice(&said);
+                if self.commands.is_empty() {
+                    return Progress::Ended(std::mem::take(&mut self.said_before));
+                }
+                // There was no room for the others there.
+                self.contention.group.disband();
+                self.begin(context, asked)
             }
             Some(TurnNews::Unknown) => {
                 let error = Error::Unknown("the client that wrote this command with its own has gone");
-                Progress::Ended(error_of(&error, true, context))
+                self.refuse(&error_of(&error, true, context))
             }
             Some(TurnNews::LeftAlone) => {
                 self.contention.turns.clear();
@@ -280,7 +290,13 @@ impl ManyWork {
     /// Bytes of records and replies for which it needs room to begin.
     pub(crate) fn first_bytes(&self) -> u64 {
         let most = self.bytes_max().saturating_sub(REPLY_BYTES);
-        self.limits.first_bytes.saturating_mul(self.named as u64).min(most) + REPLY_BYTES
+        let records = self.limits.first_bytes.saturating_mul(self.named as u64);
+        records.saturating_add(self.joined_bytes()).min(most) + REPLY_BYTES
+    }
+
+    /// None of the commands is carried out: each has this reply.
+    fn refuse(&self, said: &[u8]) -> Progress {
+        Progress::Ended([&self.said_before, &said.repeat(self.replies())[..]].concat())
     }
 
     /// Most bytes of records and replies: no more than can be there beside its arguments.
@@ -399,11 +415,11 @@ impl ManyWork {
         self.contention.attempts += 1;
         let most = self.bytes_max();
         match () {
-            () if bytes > most => refused(&format!(
+            () if bytes > most => self.refuse(&refusal(&format!(
                 "ERR the records and replies have {bytes} bytes, and a command or transaction may have {most}: \
                  send it in parts, or raise --memory"
-            )),
-            () if self.contention.attempts > ATTEMPTS_MAX => Progress::Ended(error_of(&Error::Busy, false, context)),
+            ))),
+            () if self.contention.attempts > ATTEMPTS_MAX => self.refuse(&error_of(&Error::Busy, false, context)),
             () => Progress::WantsRoom(bytes),
         }
     }
@@ -422,7 +438,7 @@ impl ManyWork {
                 if is_writing {
                     self.contention.group.fail(&said);
                 }
-                Progress::Ended(said)
+                self.refuse(&said)
             }
             (Stage::Reading | Stage::ReadingFront, Reply::Record(record)) => self.came(record, context, asked),
             (Stage::Reading, Reply::Longer(value_bytes)) => self.is_longer(value_bytes, context, asked),
@@ -451,7 +467,7 @@ impl ManyWork {
             }
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
-                Progress::Ended(error_of(&error, false, context))
+                self.refuse(&error_of(&error, false, context))
             }
         }
     }
@@ -513,7 +529,7 @@ impl ManyWork {
         self.contention.attempts += 1;
         self.contention.takes_turn = true;
         match self.contention.attempts > ATTEMPTS_MAX {
-            true => Progress::Ended(error_of(&Error::Busy, false, context)),
+            true => self.refuse(&error_of(&Error::Busy, false, context)),
             false => self.begin(context, asked),
         }
     }
@@ -522,7 +538,7 @@ impl ManyWork {
     /// turn in between.
     fn run(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         self.gather();
-        if self.contention.group.is_under_way() {
+        if self.contention.group.is_under_way() || (self.commands.len() > 1 && self.contention.group.is_open()) {
             return self.run_group(context, asked);
         }
         if self.run.next == 0 && self.transaction.is_some() && self.run.said.is_empty() {
@@ -603,9 +619,9 @@ impl ManyWork {
             self.contention.group.disband();
         }
         match self.nodes.losses > LOSSES_MAX {
-            true => refused(
+            true => self.refuse(&refusal(
                 "ERR nodes of the structure are missing: others change it too fast, or it is damaged; try again",
-            ),
+            )),
             false => self.begin_again(context, asked),
         }
     }
@@ -653,13 +669,13 @@ impl ManyWork {
         }
         if !self.limits.has_batches {
             if self.transaction.is_some() && changed > 0 && changes.len() > 1 {
-                return refused(
+                return self.refuse(&refusal(
                     "ERR the engine `tier` has no batches: a transaction that changes something has one key there, \
                      the watched ones included",
-                );
+                ));
             }
             if changed > 1 {
-                return refused(NO_BATCHES);
+                return self.refuse(&refusal(NO_BATCHES));
             }
             changes.retain(|change| !matches!(change.kind, ChangeKind::Check));
         }
@@ -694,6 +710,9 @@ impl ManyWork {
         }
         if !self.run.publications.is_empty() {
             send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);
+        }
+        if !self.said_before.is_empty() {
+            said.splice(..0, std::mem::take(&mut self.said_before));
         }
         Progress::Ended(said)
     }
@@ -744,6 +763,6 @@ fn more_than(bytes: u64, most: u64) -> u64 {
     bytes.saturating_add((bytes / 2).min(most.saturating_sub(bytes)))
 }
 
-fn refused(text: &str) -> Progress {
-    Progress::Ended(written(|out| encode::error(out, text)))
+fn refusal(text: &str) -> Vec<u8> {
+    written(|out| encode::error(out, text))
 }

@@ -30,8 +30,8 @@ pub(crate) struct TurnWaiter {
 pub(crate) enum TurnNews {
     /// It has the turn.
     Turn,
-    /// Another one has carried it out: the reply.
-    Carried(Vec<u8>),
+    /// Another one has carried out so many of its commands, the first ones: their replies.
+    Carried { said: Vec<u8>, commands: usize },
     /// Another one wanted to, and could not: it is to wait again, and for its own turn.
     LeftAlone,
     /// Another one has written what it does, and is not there any more to say what became of it.
@@ -47,13 +47,14 @@ pub(crate) struct TurnGrant {
     pub(crate) news: TurnNews,
 }
 
-/// A command that another one may carry out.
+/// Commands of one client, in their order, that another one may carry out.
 #[derive(Clone, Debug)]
-pub(crate) struct OfferedCommand {
+pub(crate) struct OfferedCommands {
     pub(crate) key: Key,
-    pub(crate) command: Arc<DataCommand>,
+    pub(crate) commands: Vec<Arc<DataCommand>>,
     pub(crate) settings: CallSettings,
-    /// Bytes of records and replies for which it has room; they are for whoever carries it out.
+    /// Bytes of records and replies for which they have room; they are for whoever carries them
+    /// out.
     pub(crate) room_bytes: u64,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct OfferedCommand {
 struct WaitingCommand {
     waiter: TurnWaiter,
     ticket: u64,
-    offered: Option<OfferedCommand>,
+    offered: Option<OfferedCommands>,
 }
 
 /// See the module.
@@ -94,22 +95,33 @@ impl KeyTurn {
         self.ticket
     }
 
+    /// What waits at this place, or has the turn, consists of one more command. False: it does not
+    /// wait any more, or does not offer itself.
+    pub(crate) fn offer_more(&self, command: &Arc<DataCommand>, room_bytes: u64) -> bool {
+        let mut turns = lock(&self.turns.turns);
+        let queue = turns.queues.get_mut(&self.key);
+        let waiting = queue.and_then(|queue| queue.iter_mut().find(|waiting| waiting.ticket == self.ticket));
+        let Some(offered) = waiting.and_then(|waiting| waiting.offered.as_mut()) else { return false };
+        offered.commands.push(Arc::clone(command));
+        offered.room_bytes += room_bytes;
+        true
+    }
+
     /// Takes commands along that wait behind it for the same key and offer themselves: up to so
     /// many, without a gap.
-    pub(crate) fn carry(&self, key: &Key, most: usize) -> Vec<Arc<CarriedCommand>> {
+    pub(crate) fn carry(&self, key: &Key, most: usize) -> Vec<Arc<CarriedCommands>> {
         let mut turns = lock(&self.turns.turns);
         let Some(queue) = turns.queues.get_mut(&self.key) else { return Vec::new() };
-        let mut carried = Vec::new();
-        while carried.len() < most {
+        let (mut carried, mut left) = (Vec::new(), most);
+        loop {
             // Of equal hashes the key may be another one.
-            let is_ours = |next: &WaitingCommand| next.offered.as_ref().is_some_and(|one| one.key == *key);
-            if !queue.get(1).is_some_and(is_ours) {
-                break;
-            }
+            let offered = queue.get(1).and_then(|next| next.offered.as_ref()).filter(|offered| offered.key == *key);
+            let Some(rest) = offered.and_then(|offered| left.checked_sub(offered.commands.len())) else { break };
+            left = rest;
             let Some(WaitingCommand { waiter, ticket, offered: Some(offered) }) = queue.remove(1) else { break };
             let turns = Arc::clone(&self.turns);
             let (is_written, is_told) = Default::default();
-            carried.push(Arc::new(CarriedCommand { turns, waiter, ticket, offered, is_written, is_told }));
+            carried.push(Arc::new(CarriedCommands { turns, waiter, ticket, offered, is_written, is_told }));
         }
         carried
     }
@@ -121,36 +133,36 @@ impl Drop for KeyTurn {
     }
 }
 
-/// A command that another one carries out. Whatever becomes of that one, this one is told.
+/// Commands that another one carries out. Whatever becomes of that one, these are told.
 #[derive(Debug)]
-pub(crate) struct CarriedCommand {
+pub(crate) struct CarriedCommands {
     turns: Arc<KeyTurns>,
     waiter: TurnWaiter,
     ticket: u64,
-    offered: OfferedCommand,
-    /// From here on it must not be carried out once more.
+    offered: OfferedCommands,
+    /// From here on they must not be carried out once more.
     is_written: AtomicBool,
     is_told: AtomicBool,
 }
 
-impl CarriedCommand {
-    pub(crate) fn offered(&self) -> &OfferedCommand {
+impl CarriedCommands {
+    pub(crate) fn offered(&self) -> &OfferedCommands {
         &self.offered
     }
 
-    /// What it does is being written.
+    /// What they do is being written.
     pub(crate) fn begin_write(&self) {
         self.is_written.store(true, Ordering::Release);
     }
 
-    /// Nothing of what it does was written.
+    /// Nothing of what they do was written.
     pub(crate) fn undo_write(&self) {
         self.is_written.store(false, Ordering::Release);
     }
 
-    /// It has been carried out.
-    pub(crate) fn end(&self, reply: Vec<u8>) {
-        self.tell(TurnNews::Carried(reply));
+    /// So many have been carried out, the first ones: their replies.
+    pub(crate) fn end(&self, said: Vec<u8>, commands: usize) {
+        self.tell(TurnNews::Carried { said, commands });
     }
 
     fn tell(&self, news: TurnNews) {
@@ -160,7 +172,7 @@ impl CarriedCommand {
     }
 }
 
-impl Drop for CarriedCommand {
+impl Drop for CarriedCommands {
     fn drop(&mut self) {
         let is_written = self.is_written.load(Ordering::Acquire);
         self.tell(if is_written { TurnNews::Unknown } else { TurnNews::LeftAlone });
@@ -173,7 +185,7 @@ impl KeyTurns {
         self: &Arc<KeyTurns>,
         key: u64,
         waiter: TurnWaiter,
-        offered: Option<OfferedCommand>,
+        offered: Option<OfferedCommands>,
     ) -> (KeyTurn, bool) {
         let mut turns = lock(&self.turns);
         turns.last_ticket += 1;
@@ -242,9 +254,12 @@ mod tests {
         Key::new(CollectionId::default(), name).unwrap()
     }
 
-    fn offered(name: &[u8]) -> Option<OfferedCommand> {
+    fn command() -> Arc<DataCommand> {
         let gathered = Gathered::default();
-        let command = DataCommand::new(|_, _, _| Ok(()), &Arguments::new(&gathered, b"", &[]));
+        Arc::new(DataCommand::new(|_, _, _| Ok(()), &Arguments::new(&gathered, b"", &[])))
+    }
+
+    fn offered(name: &[u8]) -> Option<OfferedCommands> {
         let settings = CallSettings {
             version: Version::default(),
             wall: Wall(1),
@@ -252,7 +267,7 @@ mod tests {
             reply_bytes_max: 1,
             seed: 1,
         };
-        Some(OfferedCommand { key: key(name), command: Arc::new(command), settings, room_bytes: 10 })
+        Some(OfferedCommands { key: key(name), commands: vec![command()], settings, room_bytes: 10 })
     }
 
     #[test]
@@ -295,11 +310,12 @@ mod tests {
         carried.extend(first.carry(&key(b"k"), 60));
         assert_eq!(carried.len(), 3, "one of another key with the same hash ends them");
         // One has been carried out, one was being written when its carrier went, one was not.
-        carried[0].end(b"+OK".to_vec());
+        carried[0].end(b"+OK".to_vec(), 1);
         carried[1].begin_write();
         assert!(turns.take_granted(1).0.is_empty());
         drop(carried);
-        let news = [TurnNews::Carried(b"+OK".to_vec()), TurnNews::Unknown, TurnNews::LeftAlone];
+        let done = TurnNews::Carried { said: b"+OK".to_vec(), commands: 1 };
+        let news = [done, TurnNews::Unknown, TurnNews::LeftAlone];
         let told: Vec<TurnGrant> =
             news.into_iter().zip(&waiting).zip([2, 4, 6]).map(|((news, turn), at)| grant(turn, at, news)).collect();
         assert_eq!(turns.take_granted(0).0, told);
@@ -307,5 +323,21 @@ mod tests {
         assert_eq!(turns.take_granted(0).0, [grant(&waiting[3], 8, TurnNews::Turn)]);
         drop(waiting);
         assert!(lock(&turns.turns).queues.is_empty());
+    }
+
+    #[test]
+    fn who_waits_may_offer_more_until_it_is_taken_along() {
+        let turns = Arc::new(KeyTurns::default());
+        let (first, _) = turns.take(1, waiter(0), offered(b"k"));
+        let (second, _) = turns.take(1, waiter(1), offered(b"k"));
+        let (third, _) = turns.take(1, waiter(2), offered(b"k"));
+        let (alone, _) = turns.take(1, waiter(3), None);
+        assert!(second.offer_more(&command(), 5) && third.offer_more(&command(), 5));
+        assert!(!alone.offer_more(&command(), 5), "it does not offer itself");
+        let carried = first.carry(&key(b"k"), 3);
+        let [taken] = &carried[..] else { panic!("{} were taken: the second one has two commands", carried.len()) };
+        assert_eq!((taken.offered().commands.len(), taken.offered().room_bytes), (2, 15));
+        assert!(!second.offer_more(&command(), 5), "it is taken along as it was");
+        assert!(third.offer_more(&command(), 5));
     }
 }

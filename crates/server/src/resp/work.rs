@@ -117,6 +117,11 @@ impl Work {
         waits
     }
 
+    /// How many replies it has.
+    pub(crate) fn replies(&self) -> usize {
+        if let WorkKind::Many(many) = &self.kind { many.replies() } else { 1 }
+    }
+
     /// There is no room now for what it waits for: it gives back what can be made again.
     pub(crate) fn shed(&mut self) {
         match &mut self.kind {

@@ -9,8 +9,9 @@ use stratakv_protocol::resp::number;
 
 use super::table::CommandSpec;
 use super::{Connection, Context, Handled, REQUEST_BYTES_MIN, REQUEST_SHARE};
+use crate::answer::Answer;
 use crate::connection::hash;
-use crate::pending::Access;
+use crate::pending::{Access, PendingAnswer};
 use crate::resp::commands::sort::stored_at;
 use crate::resp::{
     Arguments, CallSettings, Core, DataCommand, DataWork, ManyLimits, ManyWork, RequestRefusal, Session, Work, WorkKind,
@@ -43,7 +44,11 @@ impl Connection {
         let (work, access) = match <[Key; 1]>::try_from(keys) {
             Ok([key]) if context.resp.trees.has(hash(&key)) => {
                 let access = if only_reads { Access::Read(hash(&key)) } else { Access::Alone(hash(&key)) };
-                let work = ManyWork::on_one_tree(Arc::new(data), key, settings, limits, !only_reads).in_groups();
+                let data = Arc::new(data);
+                if !only_reads && self.join(&key, &data, settings) {
+                    return Ok(());
+                }
+                let work = ManyWork::on_one_tree(data, key, settings, limits, !only_reads).in_groups();
                 // What it makes has room of its own.
                 (reading_bytes, writing_bytes) = (work.first_bytes(), 0);
                 (WorkKind::Many(Box::new(work)), access)
@@ -67,6 +72,28 @@ impl Connection {
         };
         self.begin_work(Work::new(work, session.version), access, (reading_bytes, writing_bytes), context);
         Ok(())
+    }
+
+    /// Carries a command out with the one before it, which works on the same structure and has not
+    /// begun; false: it cannot be.
+    fn join(&mut self, key: &Key, command: &Arc<DataCommand>, settings: CallSettings) -> bool {
+        let last = self.answers.pending.back().filter(|last| !last.noreply && last.again_bytes.is_none());
+        let Some(PendingAnswer { answer: Answer::Work(work), .. }) = last else { return false };
+        let place =
+            if let WorkKind::Many(many) = &work.kind { many.has_place_for(key, command, settings) } else { None };
+        let Some(bytes) = place.filter(|_| !self.client.reply_mode.is_silent()) else { return false };
+        if !self.may_take(bytes) {
+            return false;
+        }
+        let Some(last) = self.answers.pending.back_mut() else { return false };
+        let Answer::Work(work) = &mut last.answer else { return false };
+        let WorkKind::Many(many) = &mut work.kind else { return false };
+        if !many.join(Arc::clone(command)) {
+            return false;
+        }
+        last.reading_bytes += bytes;
+        self.reading.bytes += bytes;
+        true
     }
 
     pub(super) fn call_settings(&self, session: &mut Session, context: &Context<'_>) -> CallSettings {

@@ -12,11 +12,11 @@ use stratakv_engine::Error;
 use super::{ManyWork, REPLY_BYTES, SEEN_BYTES, carry_out, lot};
 use crate::resp::data::{CallSettings, DataCommand, Progress};
 use crate::resp::node_reads::{NodeReads, WantedNode};
-use crate::resp::turns::{CarriedCommand, KeyTurn, OfferedCommand, TurnNews};
+use crate::resp::turns::{CarriedCommands, KeyTurn, OfferedCommands, TurnNews};
 use crate::resp::work::{Asked, WorkContext};
 
 /// Most commands that one carries out beside its own.
-const CARRIED_MAX: usize = 63;
+const CARRIED_MAX: usize = 255;
 /// One that misses nodes of more bytes goes alone.
 const MISSING_BYTES_MAX: u64 = 64 << 10;
 
@@ -25,8 +25,8 @@ const MISSING_BYTES_MAX: u64 = 64 << 10;
 pub(super) struct Group {
     /// It may be carried out by another one, and carry out others.
     is_open: bool,
-    /// The reply to its own command.
-    reply: Option<Vec<u8>>,
+    /// Of its own commands.
+    own: RunProgress,
     carried: Vec<Carried>,
     /// What it was told while it waited.
     news: Option<TurnNews>,
@@ -34,8 +34,19 @@ pub(super) struct Group {
 
 #[derive(Clone, Debug)]
 struct Carried {
-    command: Arc<CarriedCommand>,
-    reply: Option<Vec<u8>>,
+    commands: Arc<CarriedCommands>,
+    progress: RunProgress,
+    /// For the next one there is no room here: it and those behind it go on by themselves.
+    has_ended: bool,
+}
+
+/// How far the commands of one client have come, which follow each other.
+#[derive(Clone, Debug, Default)]
+struct RunProgress {
+    /// How many were carried out.
+    done: usize,
+    /// Their replies.
+    said: Vec<u8>,
 }
 
 /// What came of a command of a group.
@@ -45,6 +56,28 @@ enum CommandOutcome {
     Misses(Vec<WantedNode>),
     /// For what it makes or answers there is no room in the group.
     TooLong,
+}
+
+/// Commands of one client, and whose they are.
+struct Run<'a> {
+    commands: &'a [Arc<DataCommand>],
+    settings: CallSettings,
+    /// They are those of the command that has the turn.
+    is_own: bool,
+}
+
+/// What came of the commands of one client.
+#[derive(Default)]
+struct RunOutcome {
+    missing: Vec<WantedNode>,
+    /// For the next one there is no room in the group.
+    is_too_long: bool,
+}
+
+impl Carried {
+    fn is_over(&self) -> bool {
+        self.has_ended || self.progress.done == self.commands.offered().commands.len()
+    }
 }
 
 impl Group {
@@ -60,29 +93,35 @@ impl Group {
     pub(super) fn offered(
         &self,
         key: &Key,
-        command: &Arc<DataCommand>,
+        commands: &[Arc<DataCommand>],
         settings: CallSettings,
         room_bytes: u64,
-    ) -> Option<OfferedCommand> {
-        self.is_open.then(|| OfferedCommand { key: key.clone(), command: Arc::clone(command), settings, room_bytes })
+    ) -> Option<OfferedCommands> {
+        self.is_open.then(|| OfferedCommands { key: key.clone(), commands: commands.to_vec(), settings, room_bytes })
     }
 
     /// Takes along who waits.
     pub(super) fn gather(&mut self, turn: &KeyTurn, key: &Key) {
         if self.is_open {
-            let new = turn.carry(key, CARRIED_MAX.saturating_sub(self.carried.len()));
-            self.carried.extend(new.into_iter().map(|command| Carried { command, reply: None }));
+            let has: usize = self.carried.iter().map(|one| one.commands.offered().commands.len()).sum();
+            let new = turn.carry(key, CARRIED_MAX.saturating_sub(has));
+            let progress = RunProgress::default();
+            self.carried.extend(new.into_iter().map(|commands| Carried {
+                commands,
+                progress: progress.clone(),
+                has_ended: false,
+            }));
         }
     }
 
     /// Bytes of records and replies for which those have room that are carried out.
     pub(super) fn room_bytes(&self) -> u64 {
-        self.carried.iter().map(|one| one.command.offered().room_bytes).sum()
+        self.carried.iter().map(|one| one.commands.offered().room_bytes).sum()
     }
 
     /// Whether others are carried out with it, or were to be.
     pub(super) fn is_under_way(&self) -> bool {
-        self.has_carried() || self.reply.is_some()
+        self.has_carried() || self.own.done > 0
     }
 
     /// Whether others are carried out.
@@ -92,14 +131,15 @@ impl Group {
 
     /// Bytes of the replies that there are.
     pub(super) fn said_bytes(&self) -> usize {
-        let replies = self.carried.iter().map(|one| &one.reply).chain([&self.reply]);
-        replies.flatten().map(Vec::len).sum()
+        self.carried.iter().map(|one| &one.progress).chain([&self.own]).map(|progress| progress.said.len()).sum()
     }
 
     /// It begins anew: nothing has been carried out.
     pub(super) fn begin(&mut self) {
-        self.reply = None;
-        self.carried.iter_mut().for_each(|one| one.reply = None);
+        self.own = RunProgress::default();
+        for one in &mut self.carried {
+            (one.progress, one.has_ended) = Default::default();
+        }
     }
 
     /// It goes on alone, and so do the others.
@@ -110,23 +150,30 @@ impl Group {
 
     /// What they do is being written.
     pub(super) fn begin_write(&self) {
-        self.carried.iter().for_each(|one| one.command.begin_write());
+        self.carried.iter().for_each(|one| one.commands.begin_write());
     }
 
     /// None of it was written.
     pub(super) fn undo_write(&self) {
-        self.carried.iter().for_each(|one| one.command.undo_write());
+        self.carried.iter().for_each(|one| one.commands.undo_write());
     }
 
     /// All have been carried out; how many those are.
     pub(super) fn end(&mut self) -> u64 {
-        let replies = self.carried.drain(..).filter_map(|one| one.reply.map(|reply| one.command.end(reply)));
-        replies.count() as u64
+        let mut commands = 0;
+        for Carried { commands: carried, progress: RunProgress { done, said }, .. } in self.carried.drain(..) {
+            carried.end(said, done);
+            commands += done as u64;
+        }
+        commands
     }
 
-    /// All have failed alike: `said` is the reply.
+    /// All have failed alike: `said` is the reply to each command.
     pub(super) fn fail(&mut self, said: &[u8]) {
-        self.carried.drain(..).for_each(|one| one.command.end(said.to_vec()));
+        for one in self.carried.drain(..) {
+            let commands = one.commands.offered().commands.len();
+            one.commands.end(said.repeat(commands), commands);
+        }
     }
 
     pub(super) fn hear(&mut self, news: TurnNews) {
@@ -148,49 +195,104 @@ pub(super) fn leaves_nothing(error: &Error) -> bool {
 }
 
 impl ManyWork {
-    /// Carries out the command and those that it has taken along. Those that miss nodes are undone
+    /// Carries out its commands and those that it has taken along. Those that miss nodes are undone
     /// and wait until the nodes of all have been read.
     pub(super) fn run_group(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let (mut missing, mut seen_bytes) = (Vec::<WantedNode>::new(), 0);
-        if self.contention.group.reply.is_none() {
-            let (command, settings) = (Arc::clone(&self.commands[0]), self.settings);
-            match self.run_one(&command, settings, 0, &mut seen_bytes) {
-                (CommandOutcome::Done | CommandOutcome::TooLong, said) => self.contention.group.reply = Some(said),
-                (CommandOutcome::Misses(nodes), _) => {
-                    if bytes_of(&nodes) > MISSING_BYTES_MAX {
-                        self.contention.group.disband();
-                    }
-                    // The others need some of them, too, and would be begun in vain.
-                    return self.read_for_group(nodes, context, asked);
-                }
+        let mut progress = std::mem::take(&mut self.contention.group.own);
+        let commands = self.commands.clone();
+        let run = Run { commands: &commands, settings: self.settings, is_own: true };
+        // As long as there are no nodes, all miss the same ones.
+        let knows_nodes = self.overlay.has_nodes();
+        let outcome = self.run_commands(&run, knows_nodes, &mut progress, &mut seen_bytes);
+        self.contention.group.own = progress;
+        if !outcome.missing.is_empty() && !knows_nodes {
+            if bytes_of(&outcome.missing) > MISSING_BYTES_MAX {
+                self.contention.group.disband();
             }
+            return self.read_for_group(outcome.missing, context, asked);
         }
-        let mut at = 0;
-        while let Some(Carried { command, reply }) = self.contention.group.carried.get(at) {
-            if reply.is_some() {
-                at += 1;
-                continue;
-            }
-            let OfferedCommand { command, settings, .. } = command.offered();
-            let (command, settings) = (Arc::clone(command), *settings);
-            match self.run_one(&command, settings, at + 1, &mut seen_bytes) {
-                (CommandOutcome::TooLong, _) => {
-                    self.contention.group.carried.remove(at);
-                    continue;
-                }
-                (CommandOutcome::Misses(nodes), _) if bytes_of(&nodes) > MISSING_BYTES_MAX => {
-                    self.contention.group.carried.remove(at);
-                    continue;
-                }
-                (CommandOutcome::Misses(nodes), _) => missing.extend(nodes),
-                (CommandOutcome::Done, said) => self.contention.group.carried[at].reply = Some(said),
-            }
-            at += 1;
+        missing.extend(outcome.missing);
+        for at in 0..self.contention.group.carried.len() {
             if seen_bytes > SEEN_BYTES {
-                return self.let_others_go_on(asked);
+                break;
             }
+            missing.extend(self.run_carried(at, &mut seen_bytes));
+        }
+        // Those of which nothing was done here go on by themselves.
+        self.contention.group.carried.retain(|one| !(one.has_ended && one.progress.done == 0));
+        if missing.is_empty() && !self.is_group_over() {
+            return self.let_others_go_on(asked);
         }
         self.read_for_group(missing, context, asked)
+    }
+
+    fn is_group_over(&self) -> bool {
+        let group = &self.contention.group;
+        group.own.done == self.commands.len() && group.carried.iter().all(Carried::is_over)
+    }
+
+    /// Goes on with commands that were taken along; the nodes that they miss.
+    fn run_carried(&mut self, at: usize, seen_bytes: &mut usize) -> Vec<WantedNode> {
+        let Some(one) = self.contention.group.carried.get_mut(at).filter(|one| !one.is_over()) else {
+            return Vec::new();
+        };
+        let (carried, mut progress) = (Arc::clone(&one.commands), std::mem::take(&mut one.progress));
+        let OfferedCommands { commands, settings, .. } = carried.offered();
+        let run = Run { commands, settings: *settings, is_own: false };
+        let outcome = self.run_commands(&run, true, &mut progress, seen_bytes);
+        if let Some(one) = self.contention.group.carried.get_mut(at) {
+            (one.progress, one.has_ended) = (progress, outcome.is_too_long);
+        }
+        outcome.missing
+    }
+
+    /// Carries out commands of one client in their order until one misses nodes, or for one there
+    /// is no room. Those behind one that misses nodes only say which they would miss.
+    fn run_commands(
+        &mut self,
+        run: &Run<'_>,
+        looks_ahead: bool,
+        progress: &mut RunProgress,
+        seen_bytes: &mut usize,
+    ) -> RunOutcome {
+        let mut outcome = RunOutcome::default();
+        while let Some(command) = run.commands.get(progress.done) {
+            if *seen_bytes > SEEN_BYTES && progress.done > 0 {
+                return outcome;
+            }
+            match self.run_one(command, (run, progress), seen_bytes) {
+                (CommandOutcome::Done, said) => progress.said.extend_from_slice(&said),
+                (CommandOutcome::TooLong, said) if run.is_own => progress.said.extend_from_slice(&said),
+                (CommandOutcome::Misses(nodes), _) if bytes_of(&nodes) <= MISSING_BYTES_MAX || run.is_own => {
+                    outcome.missing = nodes;
+                    break;
+                }
+                (CommandOutcome::TooLong | CommandOutcome::Misses(_), _) => {
+                    outcome.is_too_long = true;
+                    return outcome;
+                }
+            }
+            progress.done += 1;
+        }
+        if looks_ahead && !outcome.missing.is_empty() {
+            for command in run.commands.get(progress.done + 1..).unwrap_or_default() {
+                outcome.missing.extend(self.look_ahead(command, run.settings, seen_bytes));
+            }
+        }
+        outcome
+    }
+
+    /// The nodes that a command would miss, as far as can be told before others were carried out.
+    fn look_ahead(&mut self, command: &DataCommand, settings: CallSettings, seen_bytes: &mut usize) -> Vec<WantedNode> {
+        if *seen_bytes > SEEN_BYTES {
+            return Vec::new();
+        }
+        let run = carry_out(command, lot(settings, 0, 0), &mut self.overlay, &mut Vec::new());
+        self.overlay.roll_back();
+        self.overlay.end_command();
+        *seen_bytes += run.seen_bytes;
+        if bytes_of(&run.missing) > MISSING_BYTES_MAX { Vec::new() } else { run.missing }
     }
 
     /// Reads these nodes, if there is room for them and for what has been made; without any, all
@@ -217,35 +319,35 @@ impl ManyWork {
 
     /// All have been carried out.
     fn end_group(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
-        self.run.said = self.contention.group.reply.take().unwrap_or_default();
+        self.run.said = std::mem::take(&mut self.contention.group.own.said);
         self.finish(context, asked)
     }
 
-    /// Carries out one of them; its reply.
+    /// Carries out the next one of these; its reply.
     fn run_one(
         &mut self,
         command: &DataCommand,
-        settings: CallSettings,
-        number: usize,
+        (run, progress): (&Run<'_>, &RunProgress),
         seen_bytes: &mut usize,
     ) -> (CommandOutcome, Vec<u8>) {
         // The command itself may have what it may have alone; others have the room that is left.
         let (bytes_max, room_bytes) = (self.bytes_max(), self.has_bytes() + self.keys_bytes());
-        let left = room_bytes.saturating_sub(self.made_bytes());
-        let reply_bytes_max = if number == 0 { bytes_max } else { bytes_max.min(left) };
+        let made_bytes = self.made_bytes() + progress.said.len() as u64;
+        let left = room_bytes.saturating_sub(made_bytes);
+        let reply_bytes_max = if run.is_own { bytes_max } else { bytes_max.min(left) };
         let mut said = Vec::new();
-        let settings = lot(settings, number, reply_bytes_max);
-        let run = carry_out(command, settings, &mut self.overlay, &mut said);
+        let settings = lot(run.settings, progress.done, reply_bytes_max);
+        let one = carry_out(command, settings, &mut self.overlay, &mut said);
         said.shrink_to_fit();
-        *seen_bytes += run.seen_bytes + said.len();
-        let is_too_long = self.made_bytes() + said.len() as u64 > room_bytes;
+        *seen_bytes += one.seen_bytes + said.len();
+        let is_too_long = made_bytes + said.len() as u64 > room_bytes;
         // With more room it may have another answer than an error.
-        let is_short_of_room = number > 0 && (is_too_long || (!run.is_done && reply_bytes_max < bytes_max));
-        if !run.is_done || !run.missing.is_empty() || is_short_of_room {
+        let is_short_of_room = !run.is_own && (is_too_long || (!one.is_done && reply_bytes_max < bytes_max));
+        if !one.is_done || !one.missing.is_empty() || is_short_of_room {
             self.overlay.roll_back();
         }
-        if !run.missing.is_empty() {
-            return (CommandOutcome::Misses(run.missing), said);
+        if !one.missing.is_empty() {
+            return (CommandOutcome::Misses(one.missing), said);
         }
         self.overlay.end_command();
         (if is_short_of_room { CommandOutcome::TooLong } else { CommandOutcome::Done }, said)
