@@ -357,25 +357,39 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
+    /// A node, if it is there; that one is missing is noted.
+    fn there<T>(&mut self, read: Result<T, TreeError>) -> Result<Option<T>, TreeError> {
+        match read {
+            Err(TreeError::Missing) => {
+                self.is_missing = true;
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
     fn child(&mut self, level: u8, child: &ChildEntry, places: Range<u64>) -> Result<(), TreeError> {
         self.bytes = self.bytes.saturating_add(child.bytes);
         // Of one node alone there is no less.
         if self.bytes > self.bytes_max.max(child.bytes) {
             return Err(TreeError::TooLong { bytes: self.bytes });
         }
-        let image = match self.nodes.read(child.number, child.bytes) {
-            Ok(image) => image,
-            Err(TreeError::Missing) => {
-                self.is_missing = true;
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
         let shape = self.root.shape(self.tree);
         if level > 1 {
-            let node = InnerNode::parse(&image, shape, (self.tree, level - 1), child)?;
-            return self.walk(&node, &places);
+            let node = SearchedNode::read(self.nodes, shape, (self.tree, level - 1), child);
+            let Some(node) = self.there(node)? else { return Ok(()) };
+            for below in node.children_at(&places) {
+                let (before, below) = below?;
+                let end = before.saturating_add(below.count);
+                let within = places.start.max(before)..places.end.min(end);
+                if within.start < within.end {
+                    self.child(level - 1, &below, within.start - before..within.end - before)?;
+                }
+            }
+            return Ok(());
         }
+        let image = self.nodes.read(child.number, child.bytes);
+        let Some(image) = self.there(image)? else { return Ok(()) };
         if self.is_missing {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! Inner nodes that were looked through once: where their entries are. A search of one looks at few
 //! entries then, and a changed entry is changed in the bytes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -81,17 +82,34 @@ impl SearchedNode {
             Target::Place(wanted) => others.partition_point(|place| u64::from(place.before) <= wanted),
         };
         let place = self.entries.get(at).ok_or(Damaged::new("a node is empty"))?;
-        let mut reader = self.reader(*place);
-        let entry = RawChild::read(&mut reader, self.shape, (0, &mut &b""[..]))?.entry();
+        let (entry, bytes) = self.child(*place)?;
         let start = place.start as usize;
         Ok(FoundChild {
             entry,
             before: u64::from(place.before),
             at,
             len: self.entries.len(),
-            span: start..start + reader.at(),
+            span: start..start + bytes,
             next: self.entries.get(at + 1).map(|next| self.separator(*next).into()),
         })
+    }
+
+    /// A child, and how many bytes its entry has.
+    fn child(&self, place: EntryPlace) -> Result<(ChildEntry, usize), TreeError> {
+        let mut reader = self.reader(place);
+        let entry = RawChild::read(&mut reader, self.shape, (0, &mut &b""[..]))?.entry();
+        Ok((entry, reader.at()))
+    }
+
+    /// The children that have some of these places, each with the elements before it.
+    pub(super) fn children_at(
+        &self,
+        places: &Range<u64>,
+    ) -> impl Iterator<Item = Result<(u64, ChildEntry), TreeError>> {
+        let (start, end) = (places.start, places.end);
+        let first = self.entries.partition_point(|place| u64::from(place.before) <= start).saturating_sub(1);
+        let having = self.entries.iter().skip(first).take_while(move |place| u64::from(place.before) < end);
+        having.map(|place| Ok((u64::from(place.before), self.child(*place)?.0)))
     }
 
     fn reader(&self, place: EntryPlace) -> Reader<'_> {

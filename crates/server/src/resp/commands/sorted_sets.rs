@@ -10,7 +10,7 @@ use stratakv_structures::{Kind, SortedSet};
 
 use super::super::arguments::{RequestRefusal, SYNTAX};
 use super::super::edit::NOT_A_FLOAT;
-use super::super::forms::{ElementBytes, SortedSetForm};
+use super::super::forms::{ElementBytes, NewScore, SortedSetForm};
 use super::super::records::{Call, Records, StoredRecord, refused_by_damage, reply_too_long, stored};
 use super::scanning::{self, ElementScan};
 use super::{counts, lots};
@@ -139,7 +139,8 @@ fn add(call: &Call<'_>, records: &mut dyn Records, increments: bool, out: &mut V
     let old = record(records, key)?;
     let mut set = SortedSetForm::of(old.as_ref())?;
     let members: Vec<&[u8]> = given.iter().map(|(member, _)| *member).collect();
-    let mut scores = set.scores_of((records, key), &members)?;
+    let olds = set.scores_of((records, key), &members)?;
+    let mut scores = olds.clone();
     let (mut added, mut updated, mut last) = (0, 0, None);
     let mut changed = BTreeMap::new();
     for (member, given) in given {
@@ -156,7 +157,10 @@ fn add(call: &Call<'_>, records: &mut dyn Records, increments: bool, out: &mut V
         changed.insert(member, new);
     }
     if !changed.is_empty() {
-        let changed: Vec<(&[u8], f64)> = changed.into_iter().collect();
+        let changed: Vec<NewScore<'_>> = changed
+            .into_iter()
+            .map(|(member, score)| NewScore { member, old: olds.get(member).copied().flatten(), score })
+            .collect();
         set.insert_all((records, key), &changed)?;
         set.store(call, (records, key), expiry(old.as_ref()))?;
     }

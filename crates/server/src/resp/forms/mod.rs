@@ -16,7 +16,7 @@ use stratakv_structures::tree::{MAIN, ReadNodes, TreeEntry, TreeError, TreeRoot}
 pub(crate) use hash_form::HashForm;
 pub(crate) use list_form::{ListEnd, ListForm};
 pub(crate) use set_form::SetForm;
-pub(crate) use sorted_set_form::{ScoreEdge, SortedSetForm};
+pub(crate) use sorted_set_form::{NewScore, ScoreEdge, SortedSetForm};
 
 use super::arguments::RequestRefusal;
 use super::nodes::{KeyNodes, KeyNodesRead, refused};

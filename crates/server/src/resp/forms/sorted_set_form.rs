@@ -25,6 +25,15 @@ pub(crate) enum ScoreEdge<'a> {
     Member { member: &'a [u8], is_behind: bool },
 }
 
+/// What becomes of the score of a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewScore<'a> {
+    pub(crate) member: &'a [u8],
+    /// What it has here; `None`: it is not here yet.
+    pub(crate) old: Option<f64>,
+    pub(crate) score: f64,
+}
+
 /// A member and its score.
 pub(crate) type ScoredMember<'a> = (ElementBytes<'a>, f64);
 
@@ -87,33 +96,33 @@ impl<'a> SortedSetForm<'a> {
         scores.collect()
     }
 
-    /// Gives members, each once, their scores.
+    /// Gives members, in their order and each once, their scores.
     pub(crate) fn insert_all(
         &mut self,
         (records, key): (&mut dyn Records, &[u8]),
-        given: &[(&'a [u8], f64)],
+        given: &[NewScore<'a>],
     ) -> Result<(), RequestRefusal> {
         let root = match self {
             SortedSetForm::Packed(set) => {
-                set.insert_all(given.iter().copied());
+                set.insert_all(given.iter().map(|new| (new.member, new.score)));
                 return Ok(());
             }
             SortedSetForm::Tree(root) => root,
         };
         let (kind, mut nodes) = (root.kind(), KeyNodes::new(records, key, root.id()));
         let mut all = || {
-            let olds = old_keys(root, &nodes, given.iter().map(|(member, _)| *member))?;
-            let news: Vec<Vec<u8>> = given.iter().map(|(member, score)| scored(member, *score)).collect();
-            let keys = olds.iter().flatten().chain(&news).map(Vec::as_slice);
-            root.need_keys(&nodes, MAIN, keys)?;
-            let gone: Vec<&[u8]> = olds.iter().flatten().map(Vec::as_slice).collect();
-            remove_all(root, &mut nodes, MAIN, &gone)?;
+            let olds = given.iter().filter_map(|new| Some(scored(new.member, new.old?)));
+            let olds: BTreeSet<Vec<u8>> = olds.collect();
+            let news: Vec<Vec<u8>> = given.iter().map(|new| scored(new.member, new.score)).collect();
+            root.need_keys(&nodes, MAIN, olds.iter().chain(&news).map(Vec::as_slice))?;
+            let gone: Vec<&[u8]> = olds.iter().map(Vec::as_slice).collect();
+            root.remove_all(&mut nodes, MAIN, &gone)?;
             let by_score: BTreeSet<&[u8]> = news.iter().map(Vec::as_slice).collect();
             let by_score: Vec<(&[u8], &[u8])> = by_score.into_iter().map(|key| (key, &b""[..])).collect();
             root.insert_all(&mut nodes, MAIN, &by_score)?;
-            let scores: BTreeMap<&[u8], [u8; 8]> =
-                given.iter().map(|(member, score)| (*member, score_key(*score))).collect();
-            let by_member: Vec<(&[u8], &[u8])> = scores.iter().map(|(member, score)| (*member, &score[..])).collect();
+            let scores: Vec<[u8; 8]> = given.iter().map(|new| score_key(new.score)).collect();
+            let by_member: Vec<(&[u8], &[u8])> =
+                given.iter().zip(&scores).map(|(new, score)| (new.member, &score[..])).collect();
             root.insert_all(&mut nodes, BY_MEMBER, &by_member).map(|_| ())
         };
         all().map_err(|error| refused(error, kind))
