@@ -62,6 +62,7 @@ counters! {
     idle_kicks: "Connections closed because nothing came from their clients for too long.",
     ssl_handshake_errors: "TLS connections that ended before they could be used.",
     structure_commands_carried: "Commands on long structures carried out together with another client's.",
+    structure_commands_joined: "Commands on long structures carried out with those that their client had sent just before.",
     structure_nodes_removed: "Nodes of long structures removed after their root.",
     bytes_read: "Bytes received.",
     bytes_written: "Bytes sent.",

@@ -8,6 +8,8 @@ use stratakv_engine::{Operation, PageRequest, Reply};
 
 use super::*;
 
+mod pipelines;
+
 /// Engines with batches, and so with trees.
 const WITH_TREES: [Engine; 3] = [Engine::Slab, Engine::Hash, Engine::Matrix];
 

@@ -46,6 +46,7 @@ impl Connection {
                 let access = if only_reads { Access::Read(hash(&key)) } else { Access::Alone(hash(&key)) };
                 let data = Arc::new(data);
                 if !only_reads && self.join(&key, &data, settings) {
+                    context.counters.structure_commands_joined.add(1);
                     return Ok(());
                 }
                 let work = ManyWork::on_one_tree(data, key, settings, limits, !only_reads).in_groups();
