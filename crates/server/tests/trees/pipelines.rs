@@ -158,3 +158,54 @@ fn each_command_of_a_pipeline_that_the_store_refuses_is_told_so() {
     assert_eq!(client.number("HLEN h"), 400 + done);
     assert!(refused > 100 && joined(&bench) > 50, "{refused} refused, {} joined", joined(&bench));
 }
+
+/// What a long `LPOP` misses and answers has no room among the commands of others: whoever carries
+/// out the commands before it leaves it, and those behind it, to its own client.
+#[test]
+fn a_pipeline_with_a_long_command_amid_short_ones_is_carried_out_once_and_in_order() {
+    const CLIENTS: usize = 6;
+    for engine in WITH_TREES {
+        let bench = Bench::of(engine);
+        let mut client = bench.connect();
+        let element = |name: String| format!("{name}-{}", "p".repeat(1200));
+        for part in 0..10 {
+            let all = (0..300).map(|number| element(format!("first-{part}-{number}")));
+            client.ask(&words("RPUSH l", all));
+        }
+        let all = at_once(&bench, CLIENTS, |client, connection| {
+            let mut popped = Vec::new();
+            for round in 0..6 {
+                let push = |number: usize| format!("RPUSH l {}", element(format!("{client}-{round}-{number}")));
+                let pop = "LPOP l 100".to_owned();
+                let lines = [push(0), push(1), pop.clone(), push(2), push(3), pop, push(4)];
+                connection.send(&lines.iter().flat_map(|line| of_words(line)).collect::<Vec<u8>>());
+                let mut last = 0;
+                for line in &lines {
+                    let told = connection.read();
+                    if line.starts_with("LPOP") {
+                        let elements = of_array(&told);
+                        assert_eq!(elements.len(), 100, "{engine:?}: {}", &told[..told.len().min(100)]);
+                        popped.push(elements);
+                        last = 0;
+                        continue;
+                    }
+                    let len: usize = told.trim_matches(['(', ')']).parse().unwrap_or_else(|_| panic!("{told}"));
+                    assert!(len > 0 && len != last, "{engine:?}: {told}");
+                    last = len;
+                }
+            }
+            popped
+        });
+        let mut left: Vec<String> = all.into_iter().flatten().flatten().collect();
+        while client.number("LLEN l") > 0 {
+            left.extend(of_array(&client.ask("LPOP l 40")));
+        }
+        let pushed = (0..CLIENTS).flat_map(|client| {
+            (0..6).flat_map(move |round| (0..5).map(move |number| format!("{client}-{round}-{number}")))
+        });
+        let first = (0..10).flat_map(|part| (0..300).map(move |number| format!("first-{part}-{number}")));
+        let mut expected: Vec<String> = first.chain(pushed).map(element).collect();
+        (left.sort_unstable(), expected.sort_unstable());
+        assert!(left == expected, "{engine:?}: {} elements of {}, each once", left.len(), expected.len());
+    }
+}

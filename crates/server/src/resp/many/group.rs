@@ -357,3 +357,59 @@ impl ManyWork {
 fn bytes_of(nodes: &[WantedNode]) -> u64 {
     nodes.iter().map(|node| node.bytes).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use stratakv_base::{CollectionId, Wall};
+    use stratakv_protocol::resp::Version;
+
+    use super::*;
+    use crate::resp::arguments::{Arguments, Gathered};
+    use crate::resp::turns::{KeyTurns, TurnGrant, TurnWaiter};
+
+    fn offered(key: &Key, commands: usize) -> OfferedCommands {
+        let gathered = Gathered::default();
+        let command = Arc::new(DataCommand::new(|_, _, _| Ok(()), &Arguments::new(&gathered, b"", &[])));
+        let (version, wall) = (Version::default(), Wall(1));
+        let settings = CallSettings { version, wall, value_bytes_max: 1, reply_bytes_max: 1, seed: 1 };
+        OfferedCommands { key: key.clone(), commands: vec![command; commands], settings, room_bytes: 10 }
+    }
+
+    /// A group of one that took along these numbers of commands, and those who wait for them.
+    fn group_of(numbers: &[usize]) -> (Arc<KeyTurns>, Group, Vec<KeyTurn>) {
+        let (turns, key) = (Arc::new(KeyTurns::default()), Key::new(CollectionId::default(), b"k").unwrap());
+        let waiter = TurnWaiter::default();
+        let (first, _) = turns.take(1, waiter, Some(offered(&key, 1)));
+        let mut waiting: Vec<KeyTurn> =
+            numbers.iter().map(|number| turns.take(1, waiter, Some(offered(&key, *number))).0).collect();
+        let mut group = Group { is_open: true, ..Group::default() };
+        group.gather(&first, &key);
+        waiting.insert(0, first);
+        (turns, group, waiting)
+    }
+
+    fn news(turns: &KeyTurns) -> Vec<TurnNews> {
+        turns.take_granted(0).0.into_iter().map(|TurnGrant { news, .. }| news).collect()
+    }
+
+    #[test]
+    fn each_command_is_told_an_error_that_all_have() {
+        let (turns, mut group, _waiting) = group_of(&[2, 1]);
+        group.fail(b"-ERR no\r\n");
+        let told = |times: usize| TurnNews::Carried { said: b"-ERR no\r\n".repeat(times), commands: times };
+        assert_eq!(news(&turns), [told(2), told(1)]);
+    }
+
+    #[test]
+    fn commands_that_were_left_out_are_told_apart_from_those_that_were_carried_out() {
+        let (turns, mut group, _waiting) = group_of(&[3, 200, 100]);
+        assert_eq!(group.carried.len(), 2, "beyond {CARRIED_MAX} commands others wait");
+        group.carried[0].progress = RunProgress { done: 1, said: b":1\r\n".to_vec() };
+        group.carried[0].has_ended = true;
+        group.carried[1].progress = RunProgress { done: 200, said: b":1\r\n".repeat(200) };
+        assert!(group.carried.iter().all(Carried::is_over));
+        assert_eq!(group.end(), 201);
+        let told = |times: usize| TurnNews::Carried { said: b":1\r\n".repeat(times), commands: times };
+        assert_eq!(news(&turns), [told(1), told(200)]);
+    }
+}
