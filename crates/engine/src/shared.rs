@@ -23,6 +23,10 @@ pub trait Shared: Send + Sync {
     /// others it makes no difference.
     fn execute_begun(&self, operation: Operation, begun_at: Option<u64>, now: Now) -> Reply;
 
+    /// Operations on these keys follow: what they would wait for in memory one after the other is
+    /// asked for side by side. A hint, which changes nothing.
+    fn prefetch(&self, _keys: &mut dyn Iterator<Item = &[u8]>) {}
+
     /// No write that is done has a higher version, and every write that begins after this call gets
     /// one. Does not wait.
     fn last_version(&self) -> u64;

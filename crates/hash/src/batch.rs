@@ -125,6 +125,7 @@ impl<P: Pmem> Hash<P> {
         if changes.is_empty() {
             return self.check_all(&checks, wall);
         }
+        self.prefetch(changes.iter().map(|change| change.key.encoded()));
         let mut drafted = Drafted::default();
         let laid = self.lay_members(&changes, &mut drafted);
         let memory_failed = matches!(laid, Err(Error::Pmem(_)));

@@ -47,6 +47,10 @@ impl<P: Pmem + Send + Sync> Shared for Hash<P> {
         })
     }
 
+    fn prefetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        Hash::prefetch(self, keys);
+    }
+
     fn last_version(&self) -> u64 {
         Hash::last_version(self)
     }

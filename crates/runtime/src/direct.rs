@@ -55,6 +55,13 @@ impl Core {
         done.unwrap_or(Reply::Failed(Error::Unknown(DEFECT)))
     }
 
+    /// Operations on these keys follow.
+    pub(crate) fn prefetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        if !self.broken.load(Ordering::Acquire) {
+            self.guarded(|| self.engine.prefetch(keys));
+        }
+    }
+
     /// The engine's; 0 if it is not called any more.
     pub(crate) fn last_version(&self) -> u64 {
         let is_broken = self.broken.load(Ordering::Acquire);
@@ -124,6 +131,11 @@ impl Direct {
     /// in turn by `number`.
     pub(crate) fn stay_near(&self, number: usize) {
         self.core.stay_near(number);
+    }
+
+    /// Operations on these keys follow.
+    pub(crate) fn prefetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        self.core.prefetch(keys);
     }
 
     /// The time that operations get.

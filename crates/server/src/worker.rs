@@ -111,6 +111,9 @@ struct WorkerTimes {
     presence: WorkerPresence,
 }
 
+/// Keys of a client's operations whose records are asked for at once: so much stays in a cache.
+const PREFETCHED_MAX: usize = 64;
+
 /// What a thread says now and then.
 #[derive(Debug, Default)]
 struct WorkerLogs {
@@ -395,6 +398,10 @@ impl Worker {
         if advanced.is_err() {
             tracing::error!(number, "a defect ended a connection");
             entry.connection.abort();
+        }
+        if self.submissions.len() > 1 {
+            let keys = self.submissions.iter().filter_map(|submission| key_of(&submission.operation));
+            self.driver.prefetch(&mut keys.map(stratakv_base::Key::encoded).take(PREFETCHED_MAX));
         }
         for Submission { sequence, target, operation } in self.submissions.drain(..) {
             let tag = u64::from(number) << 32 | u64::from(sequence);

@@ -229,6 +229,10 @@ impl Shared for HashStore {
         reply
     }
 
+    fn prefetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        Shared::prefetch(&self.hash, keys);
+    }
+
     fn last_version(&self) -> u64 {
         self.hash.last_version()
     }

@@ -205,7 +205,8 @@ fn a_pipeline_with_a_long_command_amid_short_ones_is_carried_out_once_and_in_ord
         });
         let first = (0..16).flat_map(|part| (0..300).map(move |number| format!("first-{part}-{number}")));
         let mut expected: Vec<String> = first.chain(pushed).map(element).collect();
-        (left.sort_unstable(), expected.sort_unstable());
+        left.sort_unstable();
+        expected.sort_unstable();
         assert!(left == expected, "{engine:?}: {} elements of {}, each once", left.len(), expected.len());
     }
 }
