@@ -14,6 +14,8 @@ mod configuration;
 mod endings;
 #[path = "program/exit_codes.rs"]
 mod exit_codes;
+#[path = "program/first_steps.rs"]
+mod first_steps;
 #[path = "program/import.rs"]
 mod import;
 #[path = "program/import_resume.rs"]
