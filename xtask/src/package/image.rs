@@ -123,7 +123,9 @@ fn probe(bundle: &Path) -> Result<(), Stop> {
         let copy = root.join(file.strip_prefix("/").unwrap_or(file));
         fs::create_dir_all(copy.parent().unwrap_or(&root)).and_then(|()| fs::copy(file, &copy)).map_err(failed)?;
     }
-    let folders = [data.clone(), root.join("data"), root.join("proc")];
+    // Without /dev crun ends with an error: it looked as if no container could run, and the test of
+    // the image was skipped everywhere.
+    let folders = [data.clone(), root.join("data"), root.join("proc"), root.join("dev")];
     folders.iter().try_for_each(fs::create_dir_all).map_err(failed)?;
     chown(&data, Some(USER), Some(USER)).map_err(failed)?;
     let mut configuration = configuration(&root, &data, &Value::Null);
