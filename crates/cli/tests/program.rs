@@ -477,7 +477,8 @@ fn a_plan_comes_true() {
         let path = store.to_str().unwrap();
         let bench = ["bench", "ycsb", "--workload", "c", "--data", path, "--keep", "--records", &records];
         let options = ["--value-size", value_bytes, "--placement", placement, "--seconds", "1", "--warm-up", "0"];
-        let options = [&bench[..], &options, &["--shards", "2", "--durability", "process_crash"]].concat();
+        let options =
+            [&bench[..], &options, &["--shards", "2", "--durability", "process_crash", "--counters"]].concat();
         let printed = String::from_utf8(ok(&data, &options)).unwrap();
         let found = |name: &str| -> f64 {
             let line = printed.lines().find(|line| line.split_whitespace().next() == Some(name));
