@@ -485,7 +485,7 @@ fn a_plan_comes_true() {
             let figure = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
             figure.unwrap_or_else(|| panic!("no {name} in {printed}"))
         };
-        let plan = ["plan", "--keys", &records, "--key-bytes", "24", "--value-bytes", value_bytes];
+        let plan = ["plan", "--keys", &records, "--key-size", "24", "--value-size", value_bytes];
         // The keys are "user" and digits at random: 40,000 of them share about four.
         let plan = [&plan[..], &["--shared-bytes", "8"]].concat();
         let plan = [&plan[..], &["--placement", placement, "--json"]].concat();
