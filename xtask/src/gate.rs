@@ -94,6 +94,8 @@ const NIGHT: &[Step] = &[
         "records of RocksDB and LMDB",
         &["test", "--quiet", "--manifest-path", "compare/Cargo.toml", "--bin", "export"],
     ),
+    // Where cargo-semver-checks is installed.
+    Step::xtask("changes of the library's interface", &["semver"]),
     Step::xtask("status page in a browser", &["status-page"]),
     Step::xtask("a report in a browser", &["report-page"]),
     Step::xtask("alerts of contrib/", &["alerts"]),
@@ -190,6 +192,7 @@ mod tests {
             "redis-py-suite",
             "python",
             "streams",
+            "semver",
         ] {
             assert!(night.contains(&subcommand), "nobody runs `{subcommand}`");
         }

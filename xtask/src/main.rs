@@ -27,6 +27,7 @@ mod release;
 mod report_page;
 mod requirement;
 mod sanitize;
+mod semver;
 mod serving;
 mod shape;
 mod sim;
@@ -64,6 +65,7 @@ usage: cargo xtask COMMAND
   fuzz [PARSER ...]     fuzz the parsers of bytes from disk or wire; --seconds S each, docs/fuzzing.md says more
   interleave [OPTIONS]  what threads of engine hash share without locks, in every interleaving (loom); --preemptions N
   sanitize [address|thread]  the tests of the crates with `unsafe` and their users under a sanitizer; --short: those with it only
+  semver [--since REV]  changes of the library's interface since the last version that break users, by cargo-semver-checks
   sim [OPTIONS]         scenarios from seeds over the engines on a disk that fails on command; --fault-points; --flips 1; --help says more
   lab [OPTIONS]         power cuts and I/O errors under a real kernel on an emulated NVMe, in QEMU; --short; --pmem; --bypass; --passthrough; --counts; docs/lab.md says more
   language [OPTIONS]    how plain the words of pages and code are, in numbers; --of DIR: of another checkout
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         "dropped" => list_dropped(&repository()),
         "fuzz" => fuzz::run(&repository(), rest),
         "interleave" => interleave::run(&repository(), rest),
+        "semver" => semver::run(&repository(), rest),
         "sanitize" => sanitize::run(&repository(), rest),
         "sim" => sim::run(&repository(), rest),
         "compare" if rest.iter().any(|word| word == "--ukv") => cargo::harness(&repository(), "ukv", rest),

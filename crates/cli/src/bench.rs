@@ -156,6 +156,9 @@ struct Ycsb {
     /// Tell where the time goes and what binds, of a store that this process opens
     #[arg(long)]
     explain: bool,
+    /// Print all counters of the store at the end
+    #[arg(long)]
+    counters: bool,
     /// End after so many operations, if that is earlier; the warm-up's count too
     #[arg(long, value_name = "N", value_parser = parse_count)]
     operations: Option<u64>,
@@ -216,7 +219,9 @@ fn run_ycsb(ycsb: &Ycsb, output: &mut Output) -> Result<(), Failure> {
         rounds.push(Report { environment: Some(environment.clone()), ..report });
     }
     if let Some(stand) = stand {
-        stand.print_statistics(output)?;
+        if ycsb.counters {
+            stand.print_statistics(output)?;
+        }
         if ycsb.hot_shard > 0 {
             stand.print_shards(output)?;
         }

@@ -266,3 +266,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/unit/pages.rs"]
+mod pages;

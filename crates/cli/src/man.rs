@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// The subcommand, such as serve [default: the program itself]
     #[arg(value_name = "SUBCOMMAND", conflicts_with = "out")]
     subcommand: Option<String>,
-    /// Write the pages of the program and of all subcommands to this directory; it must exist
+    /// Write the pages of the program and of all subcommands to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -42,6 +42,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 
 /// Writes `stratakv.1`, `stratakv-get.1` and so on.
 fn write_all(command: &Command, directory: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory)
+        .map_err(|error| Failure::failed(format!("{}: cannot make the directory: {error}", directory.display())))?;
     for asked in std::iter::once(command).chain(command.get_subcommands()) {
         let file = directory.join(format!("{}.1", name(asked)));
         std::fs::write(&file, page(asked)?)

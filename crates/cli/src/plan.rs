@@ -30,14 +30,14 @@ pub(crate) struct Arguments {
     #[arg(long = "records", visible_alias = "keys", value_name = "N", value_parser = parse_count)]
     keys: u64,
     /// Length of a key in bytes
-    #[arg(long, value_name = "BYTES", default_value = "24", value_parser = parse_bytes)]
+    #[arg(long, visible_alias = "key-size", value_name = "BYTES", default_value = "24", value_parser = parse_bytes)]
     key_bytes: u64,
     /// Bytes at its front that a key shares with its neighbours in order, on average [default: as
     /// random bytes do]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shared_bytes: Option<u64>,
     /// Length of a value in bytes, on average
-    #[arg(long, default_value = "1K", value_parser = parse_bytes)]
+    #[arg(long, visible_alias = "value-size", value_name = "BYTES", default_value = "1K", value_parser = parse_bytes)]
     value_bytes: u64,
     /// How the store keeps its records
     #[arg(long, value_enum, default_value = "slab")]

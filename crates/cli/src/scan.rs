@@ -29,7 +29,8 @@ const READ_AT_ONCE: usize = 64;
 
 Without --json: key, tab, value; a line for each record, with control characters, backslashes \
 and bytes that are not UTF-8 escaped as in Rust. No snapshot: each record as it is when it is \
-reached. A server shows its default collection, and of structures of Redis clients the key."
+reached. Of structures of Redis clients, kind and length are shown, and the value with --json. A \
+server shows its default collection, and of structures the key."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -134,7 +135,11 @@ impl Arguments {
             text::write_escaped(output, key)?;
             if !self.keys_only {
                 output.write_all(b"\t")?;
-                text::write_escaped(output, &record.to_bytes())?;
+                let value = record.to_bytes();
+                match text::structure(record.flags, &value) {
+                    Some(what) => output.write_all(what.as_bytes())?,
+                    None => text::write_escaped(output, &value)?,
+                }
             }
         }
         writeln!(output)

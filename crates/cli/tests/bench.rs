@@ -48,7 +48,9 @@ fn an_explanation_counts_requests_and_names_what_binds() {
         assert_eq!(printed.lines().filter(|line| line.starts_with("bound by ")).count(), 1, "{printed}");
     }
     let (_, printed, _) = ycsb(&directory.path().join("plain"), &["--records", "100", "--workload", "c"]);
-    assert!(!printed.contains("bound by"), "nobody asked: {printed}");
+    assert!(!printed.contains("bound by") && !printed.contains("pages_free"), "nobody asked: {printed}");
+    let all = ["--records", "100", "--workload", "c", "--counters"];
+    assert!(ycsb(&directory.path().join("counters"), &all).1.contains("pages_free"));
     let remote = ["--workload", "c", "--target", "memcache://127.0.0.1:9", "--explain"];
     let (code, _, told) = ycsb(&directory.path().join("remote"), &remote);
     assert!(code == 2 && told.contains("/metrics"), "{told}");

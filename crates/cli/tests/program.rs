@@ -14,6 +14,8 @@ mod configuration;
 mod endings;
 #[path = "program/exit_codes.rs"]
 mod exit_codes;
+#[path = "program/first_steps.rs"]
+mod first_steps;
 #[path = "program/import.rs"]
 mod import;
 #[path = "program/import_resume.rs"]
@@ -475,14 +477,15 @@ fn a_plan_comes_true() {
         let path = store.to_str().unwrap();
         let bench = ["bench", "ycsb", "--workload", "c", "--data", path, "--keep", "--records", &records];
         let options = ["--value-size", value_bytes, "--placement", placement, "--seconds", "1", "--warm-up", "0"];
-        let options = [&bench[..], &options, &["--shards", "2", "--durability", "process_crash"]].concat();
+        let options =
+            [&bench[..], &options, &["--shards", "2", "--durability", "process_crash", "--counters"]].concat();
         let printed = String::from_utf8(ok(&data, &options)).unwrap();
         let found = |name: &str| -> f64 {
             let line = printed.lines().find(|line| line.split_whitespace().next() == Some(name));
             let figure = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
             figure.unwrap_or_else(|| panic!("no {name} in {printed}"))
         };
-        let plan = ["plan", "--keys", &records, "--key-bytes", "24", "--value-bytes", value_bytes];
+        let plan = ["plan", "--keys", &records, "--key-size", "24", "--value-size", value_bytes];
         // The keys are "user" and digits at random: 40,000 of them share about four.
         let plan = [&plan[..], &["--shared-bytes", "8"]].concat();
         let plan = [&plan[..], &["--placement", placement, "--json"]].concat();

@@ -113,19 +113,26 @@ pub fn run(root: &Path, directory: &Path) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Makes the root of a container in which nothing but this program runs.
+fn make_probe(root: &Path, program: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", root.display());
+    for file in libraries(program)?.iter().map(PathBuf::as_path).chain([program]) {
+        let copy = root.join(file.strip_prefix("/").unwrap_or(file));
+        fs::create_dir_all(copy.parent().unwrap_or(root)).and_then(|()| fs::copy(file, &copy)).map_err(failed)?;
+    }
+    // Without /dev crun ends with an error: it looked as if no container could run, and the test of
+    // the image was skipped.
+    ["data", "proc", "dev"].iter().try_for_each(|name| fs::create_dir_all(root.join(name))).map_err(failed)
+}
+
 /// Runs `true` in a container like the server's, but for its filter and what is in it: whether crun
 /// can run here at all. Nothing of the product has a part in it.
 fn probe(bundle: &Path) -> Result<(), Stop> {
     let failed = |error: std::io::Error| format!("{}: {error}", bundle.display());
     let (root, data) = (bundle.join("root"), bundle.join("data"));
     let program = Path::new("/bin/true").canonicalize().map_err(failed)?;
-    for file in libraries(&program)?.iter().chain([&program]) {
-        let copy = root.join(file.strip_prefix("/").unwrap_or(file));
-        fs::create_dir_all(copy.parent().unwrap_or(&root)).and_then(|()| fs::copy(file, &copy)).map_err(failed)?;
-    }
-    let folders = [data.clone(), root.join("data"), root.join("proc")];
-    folders.iter().try_for_each(fs::create_dir_all).map_err(failed)?;
-    chown(&data, Some(USER), Some(USER)).map_err(failed)?;
+    make_probe(&root, &program)?;
+    fs::create_dir_all(&data).and_then(|()| chown(&data, Some(USER), Some(USER))).map_err(failed)?;
     let mut configuration = configuration(&root, &data, &Value::Null);
     configuration["process"]["args"] = json!([program]);
     if let Some(linux) = configuration["linux"].as_object_mut() {
@@ -291,6 +298,7 @@ impl Drop for Container {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serving::with_directory;
 
     fn profile() -> Value {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -315,6 +323,19 @@ mod tests {
         let without = super::filter(&profile(), &RING_CALLS).unwrap();
         assert!(!RING_CALLS.iter().any(|call| allows(&without, call)));
         assert!(allows(&without, "read"));
+    }
+
+    #[test]
+    fn a_probe_has_every_folder_that_a_runtime_wants() {
+        let program = Path::new("/bin/true").canonicalize().unwrap();
+        with_directory("probe-test", |directory| {
+            make_probe(directory, &program)?;
+            for name in ["data", "proc", "dev"] {
+                assert!(directory.join(name).is_dir(), "no {name}");
+            }
+            Ok(())
+        })
+        .unwrap();
     }
 
     #[test]

@@ -192,6 +192,26 @@ mod tests {
         assert!(expanded(&root.join("packaging/*.nothing"), "x/", 0o644).is_err());
     }
 
+    /// `see docs/resp.md` helps nobody whose machine has no such page.
+    #[test]
+    fn pages_that_messages_name_are_in_the_package() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let manifest = table(&root.join(MANIFEST_FOLDER).join("Cargo.toml")).unwrap();
+        let list = manifest["package"]["metadata"]["deb"]["assets"].as_array().unwrap();
+        let pages = list.iter().filter(|line| line[0].as_str().is_some_and(|source| source.ends_with(".md")));
+        let packed = pages.flat_map(|line| {
+            let source = root.join(MANIFEST_FOLDER).join(line[0].as_str().unwrap());
+            expanded(&source, line[1].as_str().unwrap(), 0o644).unwrap()
+        });
+        let packed: Vec<String> = packed.map(|asset| asset.target).collect();
+        let table = fs::read_to_string(root.join("crates/server/src/connection/resp/table.rs")).unwrap();
+        assert!(table.contains("see docs/resp.md"), "no message names a page any more");
+        for page in ["docs/resp.md", "docs/operations.md", "README.md"] {
+            let target = format!("usr/share/doc/stratakv/{page}");
+            assert!(packed.contains(&target), "{page} is not in the package: {packed:?}");
+        }
+    }
+
     #[test]
     fn stars_stand_for_files_and_folders_keep_their_names() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -145,25 +145,29 @@ fn range(ratio: Ratio) -> String {
 }
 
 fn beside_papers(lines: &[&VerdictLine]) -> Markup {
+    // Figures of one store stand beside nobody's.
+    let has_peers = lines.iter().any(|one| one.claim.is_some() && one.peer.is_some());
     let row = |one: &&VerdictLine| {
         let claim = one.claim.as_ref()?;
         let standing = Some(if claim.is_met { Standing::Ahead } else { Standing::Behind });
         let ratio = one.ratio.map(|ratio| times(ratio.median)).unwrap_or_default();
         let word = if claim.is_met { "reached" } else { "missed" };
-        let cells = vec![
+        let mut cells = vec![
             DataCell { standing, ..word.into() },
             claim.published.clone().into(),
             claim.source.clone().into(),
             named(&one.ours).into(),
-            one.peer.as_ref().map(named).unwrap_or_default().into(),
-            ratio.into(),
         ];
+        if has_peers {
+            cells.extend([one.peer.as_ref().map(named).unwrap_or_default().into(), ratio.into()]);
+        }
         Some(DataRow { head: one.question.clone(), cells })
     };
-    let head = ["figure", "verdict", "published", "where", "ours", "peer", "ratio"];
+    let all = ["figure", "verdict", "published", "where", "ours", "peer", "ratio"];
+    let head = if has_peers { &all[..] } else { &all[..5] };
     let table = DataTable {
         rows: lines.iter().filter_map(row).collect(),
-        ..DataTable::new("Beside published figures, as ratios and shapes: the papers' machines are others.", &head)
+        ..DataTable::new("Beside published figures, as ratios and shapes: the papers' machines are others.", head)
     };
     html! { h3 { "Published figures" } (self::table(&table)) }
 }

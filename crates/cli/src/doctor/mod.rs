@@ -296,7 +296,7 @@ impl Report<'_> {
         writeln!(output, "{:<32} {:>8.0} µs median", "4 KiB write with RWF_DSYNC", measured.dsync_us_p50)?;
         match self.commits {
             Ok(commits) => {
-                writeln!(output, "{:<32} {:>8.2} µs median", "commit to a region here", commits.commit_us_p50)?;
+                writeln!(output, "{:<32} {:>11} median", "commit to a region here", commits.time())?;
             }
             Err(why) => writeln!(output, "{:<32} impossible: {why}", "commit to a region here")?,
         }

@@ -10,6 +10,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -37,5 +38,31 @@ class ReadmeTest {
             System.setOut(before);
         }
         assertEquals("Ada\nuser:1 = Ada\nuser:2 = Grace\n", printed.toString(StandardCharsets.UTF_8));
+    }
+
+    /** The program of docs/java.md, as a user copies it: compiled, and run in a process of its own. */
+    @Test
+    void theProgramOfThePageRuns() throws IOException, InterruptedException {
+        String page = Files.readString(Path.of("../docs/java.md"));
+        Path source = folder.resolve("Main.java");
+        Files.writeString(source, block(page, "java"));
+        String classes = System.getProperty("java.class.path");
+        String[] options = {"-d", folder.toString(), "-cp", classes, source.toString()};
+        assertEquals(0, ToolProvider.getSystemJavaCompiler().run(null, null, null, options));
+        String library = "-Dstratakv.library=" + Path.of(System.getProperty("stratakv.library")).toAbsolutePath();
+        String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+        Process program = new ProcessBuilder(java, library, "-cp", folder + ":" + classes, "Main")
+                .directory(folder.toFile())
+                .redirectErrorStream(true)
+                .start();
+        String printed = new String(program.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        assertEquals(0, program.waitFor(), printed);
+        assertEquals(block(page, "text"), printed);
+    }
+
+    private static String block(String page, String language) {
+        String begin = "```" + language + "\n";
+        int at = page.indexOf(begin) + begin.length();
+        return page.substring(at, page.indexOf("```", at));
     }
 }
