@@ -78,7 +78,10 @@ impl Connection {
         while self.reading.postponed > 0 && index < self.answers.pending.len() && !self.ending.broken {
             let bytes = self.answers.pending.get(index).and_then(|pending| pending.again_bytes);
             if let Some(bytes) = bytes.filter(|bytes| !self.ask_postponed(index, *bytes, context)) {
-                return self.lacks_room(index, bytes);
+                if self.lacks_room(index, bytes) {
+                    continue;
+                }
+                return;
             }
             // With that room a command may want more at once.
             let wants_more = self.answers.pending.get(index).is_some_and(|pending| pending.again_bytes.is_some());

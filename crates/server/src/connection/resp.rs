@@ -348,30 +348,36 @@ impl Connection {
     }
 
     /// There is no room for a command, nor for those behind it that wait for some: they give back
-    /// what they can make again. One that can never have room is refused.
-    pub(super) fn lacks_room(&mut self, index: usize, bytes: u64) {
+    /// what they can make again. One that can never have room is refused. Whether there is another
+    /// one behind it in its place, which may have room.
+    pub(super) fn lacks_room(&mut self, index: usize, bytes: u64) -> bool {
         for pending in self.answers.pending.iter_mut().skip(index).filter(|pending| pending.again_bytes.is_some()) {
             if let Answer::Work(work) = &mut pending.answer {
                 work.shed();
             }
         }
-        let Some(PendingAnswer { answer: Answer::Work(work), .. }) = self.answers.pending.get(index) else { return };
-        let replies = work.replies();
         let can_have = self.footprint().saturating_add(bytes) <= self.budget().max_bytes();
         if index > 0 || can_have || !self.holds_still() {
-            return;
+            return false;
         }
-        if let Some(pending) = self.answers.pending.get_mut(index) {
-            pending.again_bytes = None;
-        }
-        self.reading.postponed -= 1;
-        self.memory.is_starved = false;
         let most = self.budget().max_bytes();
+        let Some(pending) = self.answers.pending.get_mut(index) else { return false };
+        let Answer::Work(work) = &mut pending.answer else { return false };
         let text = format!(
             "ERR the command takes {bytes} bytes beside what its connection holds, which is more than the {most} \
              bytes that all clients may hold: send less at once, or raise --memory"
         );
-        self.end_work(index, written(|out| encode::error(out, &text)).repeat(replies));
+        let said = written(|out| encode::error(out, &text));
+        self.memory.is_starved = false;
+        if let Some(bytes) = work.refuse_first(&said) {
+            pending.again_bytes = Some(bytes);
+            return true;
+        }
+        let answer = work.refused(said);
+        pending.again_bytes = None;
+        self.reading.postponed -= 1;
+        self.end_work(index, answer);
+        false
     }
 
     /// Whether nothing that it holds goes by itself: all commands behind the first one have their

@@ -144,6 +144,8 @@ struct Contention {
     /// Turns of its keys that it has; the last one it may wait for.
     turns: Vec<Arc<KeyTurn>>,
     group: Group,
+    /// Commands of one client that were to be one go one after the other, each with its own write.
+    one_by_one: bool,
 }
 
 /// What is being written.
@@ -261,7 +263,7 @@ impl ManyWork {
             }
             Some(TurnNews::Unknown) => {
                 let error = Error::Unknown("the client that wrote this command with its own has gone");
-                self.refuse(&error_of(&error, true, context))
+                Progress::Ended(self.refused(&error_of(&error, true, context)))
             }
             Some(TurnNews::LeftAlone) => {
                 self.contention.turns.clear();
@@ -292,11 +294,6 @@ impl ManyWork {
         let most = self.bytes_max().saturating_sub(REPLY_BYTES);
         let records = self.limits.first_bytes.saturating_mul(self.named as u64);
         records.saturating_add(self.joined_bytes()).min(most) + REPLY_BYTES
-    }
-
-    /// None of the commands is carried out: each has this reply.
-    fn refuse(&self, said: &[u8]) -> Progress {
-        Progress::Ended([&self.said_before, &said.repeat(self.replies())[..]].concat())
     }
 
     /// Most bytes of records and replies: no more than can be there beside its arguments.
@@ -401,12 +398,15 @@ impl ManyWork {
                 asked.push((Target::Key, Operation::Get { key: key.clone(), part: RecordPart::Meta }));
                 Progress::Waits
             }
-            None => self.want(self.measured_bytes, context),
+            None => self.want(self.measured_bytes, context, asked),
         }
     }
 
     /// Asks for room, if it may have that much.
-    fn want(&mut self, bytes: u64, context: &WorkContext<'_>) -> Progress {
+    fn want(&mut self, bytes: u64, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        if self.is_run() {
+            return self.go_one_by_one(context, asked);
+        }
         // Others do not wait for it while it waits for them.
         self.contention.turns.clear();
         if self.contention.group.has_carried() {
@@ -415,11 +415,16 @@ impl ManyWork {
         self.contention.attempts += 1;
         let most = self.bytes_max();
         match () {
-            () if bytes > most => self.refuse(&refusal(&format!(
-                "ERR the records and replies have {bytes} bytes, and a command or transaction may have {most}: \
-                 send it in parts, or raise --memory"
-            ))),
-            () if self.contention.attempts > ATTEMPTS_MAX => self.refuse(&error_of(&Error::Busy, false, context)),
+            () if bytes > most => {
+                let text = format!(
+                    "ERR the records and replies have {bytes} bytes, and a command or transaction may have {most}: \
+                     send it in parts, or raise --memory"
+                );
+                self.failed(&refusal(&text), context, asked)
+            }
+            () if self.contention.attempts > ATTEMPTS_MAX => {
+                self.failed(&error_of(&Error::Busy, false, context), context, asked)
+            }
             () => Progress::WantsRoom(bytes),
         }
     }
@@ -434,11 +439,14 @@ impl ManyWork {
                     self.contention.group.disband();
                     return self.begin(context, asked);
                 }
+                if self.is_run() && (!is_writing || group::leaves_nothing(&error)) {
+                    return self.go_one_by_one(context, asked);
+                }
                 let said = error_of(&error, is_writing, context);
                 if is_writing {
                     self.contention.group.fail(&said);
                 }
-                self.refuse(&said)
+                self.failed(&said, context, asked)
             }
             (Stage::Reading | Stage::ReadingFront, Reply::Record(record)) => self.came(record, context, asked),
             (Stage::Reading, Reply::Longer(value_bytes)) => self.is_longer(value_bytes, context, asked),
@@ -459,7 +467,7 @@ impl ManyWork {
             (Stage::Validating, Reply::Record(record)) => self.validated(record.as_ref(), context, asked),
             (Stage::Writing, Reply::Done { version, .. }) => {
                 self.note(version, context);
-                self.end(context)
+                self.end(context, asked)
             }
             (Stage::Writing, Reply::Unmet(_)) => {
                 self.contention.group.undo_write();
@@ -467,7 +475,7 @@ impl ManyWork {
             }
             _ => {
                 let error = Error::Unknown("the engine gave an answer of another kind");
-                self.refuse(&error_of(&error, false, context))
+                self.failed(&error_of(&error, false, context), context, asked)
             }
         }
     }
@@ -529,7 +537,7 @@ impl ManyWork {
         self.contention.attempts += 1;
         self.contention.takes_turn = true;
         match self.contention.attempts > ATTEMPTS_MAX {
-            true => self.refuse(&error_of(&Error::Busy, false, context)),
+            true => self.failed(&error_of(&Error::Busy, false, context), context, asked),
             false => self.begin(context, asked),
         }
     }
@@ -546,7 +554,8 @@ impl ManyWork {
         }
         let mut seen_bytes = 0;
         let (bytes_max, keys_bytes) = (self.bytes_max(), self.keys_bytes());
-        while let Some(command) = self.commands.get(self.run.next) {
+        let now = if self.contention.one_by_one { 1 } else { self.commands.len() };
+        while let Some(command) = self.commands.get(self.run.next).filter(|_| self.run.next < now) {
             if seen_bytes > SEEN_BYTES {
                 return self.let_others_go_on(asked);
             }
@@ -571,16 +580,16 @@ impl ManyWork {
             self.run.next += 1;
             let made_bytes = self.made_bytes();
             if made_bytes > bytes_max + keys_bytes {
-                return self.want(made_bytes, context);
+                return self.want(made_bytes, context, asked);
             }
-            if made_bytes > self.has_bytes() + keys_bytes && self.run.next < self.commands.len() {
+            if made_bytes > self.has_bytes() + keys_bytes && self.run.next < now {
                 self.stage = Stage::WantingMore;
-                return self.want(more_than(made_bytes, bytes_max), context);
+                return self.want(more_than(made_bytes, bytes_max), context, asked);
             }
         }
         if self.made_bytes() > self.has_bytes() + self.keys_bytes() {
             self.stage = Stage::WantingEnd;
-            return self.want(self.made_bytes(), context);
+            return self.want(self.made_bytes(), context, asked);
         }
         self.finish(context, asked)
     }
@@ -598,7 +607,7 @@ impl ManyWork {
         let needed = self.nodes.bytes().saturating_add(self.made_bytes() + REPLY_BYTES);
         if needed > self.has_bytes() + self.keys_bytes() {
             self.stage = Stage::WantingNodes;
-            return self.want(more_than(needed, self.bytes_max()), context);
+            return self.want(more_than(needed, self.bytes_max()), context, asked);
         }
         self.read_nodes(context, asked)
     }
@@ -619,9 +628,16 @@ impl ManyWork {
             self.contention.group.disband();
         }
         match self.nodes.losses > LOSSES_MAX {
-            true => self.refuse(&refusal(
-                "ERR nodes of the structure are missing: others change it too fast, or it is damaged; try again",
-            )),
+            true if self.is_run() => {
+                // They may be those of one of the commands.
+                self.nodes.losses = 0;
+                self.go_one_by_one(context, asked)
+            }
+            true => {
+                let text =
+                    "ERR nodes of the structure are missing: others change it too fast, or it is damaged; try again";
+                self.failed(&refusal(text), context, asked)
+            }
             false => self.begin_again(context, asked),
         }
     }
@@ -651,7 +667,7 @@ impl ManyWork {
     fn validated(&mut self, root: Option<&Record>, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         let version = self.keys.first().and_then(|key| self.overlay.version(key));
         match root.map(|root| root.version) == version {
-            true => self.end(context),
+            true => self.end(context, asked),
             false => self.begin_again(context, asked),
         }
     }
@@ -669,19 +685,18 @@ impl ManyWork {
         }
         if !self.limits.has_batches {
             if self.transaction.is_some() && changed > 0 && changes.len() > 1 {
-                return self.refuse(&refusal(
-                    "ERR the engine `tier` has no batches: a transaction that changes something has one key there, \
-                     the watched ones included",
-                ));
+                let text = "ERR the engine `tier` has no batches: a transaction that changes something has one key \
+                            there, the watched ones included";
+                return self.failed(&refusal(text), context, asked);
             }
             if changed > 1 {
-                return self.refuse(&refusal(NO_BATCHES));
+                return self.failed(&refusal(NO_BATCHES), context, asked);
             }
             changes.retain(|change| !matches!(change.kind, ChangeKind::Check));
         }
         // One record alone was what it was at one instant.
         if changes.is_empty() || (changed == 0 && changes.len() == 1) {
-            return self.end(context);
+            return self.end(context, asked);
         }
         let is_written = |change: &&Change| {
             !matches!(change.kind, ChangeKind::Check) && change.key.collection() != CollectionId::NODES
@@ -701,7 +716,7 @@ impl ManyWork {
     }
 
     /// All has been carried out.
-    fn end(&mut self, context: &WorkContext<'_>) -> Progress {
+    fn end(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
         context.here.counters.structure_commands_carried.add(self.contention.group.end());
         let mut said = std::mem::take(&mut self.run.said);
         if said.len() > SAID_SPARE_BYTES {
@@ -711,10 +726,7 @@ impl ManyWork {
         if !self.run.publications.is_empty() {
             send_all(context.pubsub, &std::mem::take(&mut self.run.publications), &mut said);
         }
-        if !self.said_before.is_empty() {
-            said.splice(..0, std::mem::take(&mut self.said_before));
-        }
-        Progress::Ended(said)
+        self.ended(said, context, asked)
     }
 
     /// Tells what became of the records.

@@ -117,9 +117,14 @@ impl Work {
         waits
     }
 
-    /// How many replies it has.
-    pub(crate) fn replies(&self) -> usize {
-        if let WorkKind::Many(many) = &self.kind { many.replies() } else { 1 }
+    /// The answer, if what is left of it is refused with these words.
+    pub(crate) fn refused(&self, said: Vec<u8>) -> Vec<u8> {
+        if let WorkKind::Many(many) = &self.kind { many.refused(&said) } else { said }
+    }
+
+    /// Refuses the first of several commands; room that the others need then.
+    pub(crate) fn refuse_first(&mut self, said: &[u8]) -> Option<u64> {
+        if let WorkKind::Many(many) = &mut self.kind { many.refuse_first(said) } else { None }
     }
 
     /// There is no room now for what it waits for: it gives back what can be made again.

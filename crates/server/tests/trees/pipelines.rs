@@ -210,3 +210,37 @@ fn a_pipeline_with_a_long_command_amid_short_ones_is_carried_out_once_and_in_ord
         assert!(left == expected, "{engine:?}: {} elements of {}, each once", left.len(), expected.len());
     }
 }
+
+/// Each has room alone, and all of them have not.
+#[test]
+fn commands_of_a_pipeline_that_have_no_room_together_go_one_by_one() {
+    for engine in WITH_TREES {
+        let bench = Bench::with(engine, |options| options.limits.client_memory_bytes = Some(1 << 20));
+        let mut client = bench.connect();
+        let long = "v".repeat(60_000);
+        for number in 0..40 {
+            assert_eq!(client.ask(&format!("HSET h f{number} {long}")), "(1)", "{engine:?}");
+        }
+        let lines = (0..40).flat_map(|number| of_words(&format!("HDEL h f{number} f{number}")));
+        client.send(&lines.collect::<Vec<u8>>());
+        for number in 0..40 {
+            assert_eq!(client.read(), "(1)", "{engine:?}, {number}");
+        }
+        assert_eq!(client.number("EXISTS h"), 0, "{engine:?}");
+        assert!(joined(&bench) > 10, "{engine:?}: {}", joined(&bench));
+        // One that can never have room is refused alone.
+        for number in 0..10 {
+            assert_eq!(client.ask(&format!("HSET h f{number} {long}")), "(1)", "{engine:?}");
+        }
+        fill(&mut client, "h", 100);
+        client.send(&of_words("HSET h a 1"));
+        let all = (0..10).map(|number| format!("f{number}"));
+        client.send(&of_words(&words("HDEL h", all.clone().chain(all))));
+        client.send(&[of_words("HSET h b 1"), of_words("HSET h a 2"), of_words("PING")].concat());
+        let told: Vec<String> = (0..5).map(|_| client.read()).collect();
+        assert_eq!((&told[0][..], &told[2][..], &told[3][..], &told[4][..]), ("(1)", "(1)", "(0)", "PONG"), "{told:?}");
+        assert!(told[1] == "(10)" || told[1].contains("raise --memory"), "{engine:?}: {}", told[1]);
+        let (peak, limit) = bench.client_memory();
+        assert!(peak <= limit, "{engine:?}: {peak} of {limit} bytes");
+    }
+}

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use stratakv_base::Key;
 
 use super::{ManyWork, Stage};
-use crate::resp::data::{CallSettings, DataCommand};
+use crate::resp::data::{CallSettings, DataCommand, Progress};
+use crate::resp::work::{Asked, WorkContext};
 
 /// Most commands of one client on one structure that are carried out as one, those that it sent
 /// without waiting for replies.
@@ -48,5 +49,69 @@ impl ManyWork {
         }
         self.commands.push(command);
         true
+    }
+
+    /// Whether several commands of one client are to be one.
+    pub(super) fn is_run(&self) -> bool {
+        self.replies() > 1 && !self.contention.one_by_one
+    }
+
+    /// Together they need more room than they have, or the store has refused them: some of them may
+    /// go through alone. Nothing of them was written.
+    pub(super) fn go_one_by_one(&mut self, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        self.contention.one_by_one = true;
+        self.contention.group.disband();
+        self.begin(context, asked)
+    }
+
+    /// The commands are carried out, or the first one of those that go one by one: their replies.
+    pub(super) fn ended(&mut self, said: Vec<u8>, context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        match self.goes_on() {
+            true => self.go_on_behind(&said, context, asked),
+            false if self.said_before.is_empty() => Progress::Ended(said),
+            false => Progress::Ended([&self.said_before[..], &said].concat()),
+        }
+    }
+
+    /// The commands are not carried out, or the first one of those that go one by one is not: an
+    /// error.
+    pub(super) fn failed(&mut self, said: &[u8], context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        match self.goes_on() {
+            true => self.go_on_behind(said, context, asked),
+            false => Progress::Ended(self.refused(said)),
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.contention.one_by_one && self.replies() > 1
+    }
+
+    fn go_on_behind(&mut self, said: &[u8], context: &WorkContext<'_>, asked: &mut Asked) -> Progress {
+        self.end_first(said);
+        self.begin(context, asked)
+    }
+
+    fn end_first(&mut self, said: &[u8]) {
+        self.said_before.extend_from_slice(said);
+        self.commands.remove(0);
+        (self.contention.attempts, self.nodes.losses) = (0, 0);
+    }
+
+    /// Refuses the first of several commands, and gives back what it holds; room for the others,
+    /// which go on one by one. `None`: there is one command.
+    pub(crate) fn refuse_first(&mut self, said: &[u8]) -> Option<u64> {
+        if self.replies() < 2 {
+            return None;
+        }
+        self.contention.one_by_one = true;
+        self.contention.group.disband();
+        self.end_first(said);
+        self.shed();
+        Some(self.first_bytes())
+    }
+
+    /// The replies, if each command that is left has this one.
+    pub(crate) fn refused(&self, said: &[u8]) -> Vec<u8> {
+        [&self.said_before[..], &said.repeat(self.replies())].concat()
     }
 }
