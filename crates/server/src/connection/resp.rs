@@ -324,7 +324,7 @@ impl Connection {
         self.complete_step(index, ended);
     }
 
-    /// A command has its answer, or waits for room.
+    /// A command has its answer, or waits for room. What it has said so far is sent in its turn.
     fn complete_step(&mut self, index: usize, ended: Option<Vec<u8>>) {
         if let Some(answer) = ended {
             self.begin_rest(index);
@@ -332,6 +332,10 @@ impl Connection {
         }
         let Some(pending) = self.answers.pending.get_mut(index) else { return };
         let Answer::Work(work) = &mut pending.answer else { return };
+        let said = if index == 0 { work.take_said() } else { Vec::new() };
+        if !said.is_empty() {
+            self.sending.output.push(&said);
+        }
         let Some(bytes) = work.take_wanted_room() else { return };
         let held_bytes = work.held_bytes();
         if let WorkKind::Data(_) = work.kind {
@@ -348,12 +352,23 @@ impl Connection {
     }
 
     /// There is no room for a command, nor for those behind it that wait for some: they give back
-    /// what they can make again. One that can never have room is refused. Whether there is another
-    /// one behind it in its place, which may have room.
+    /// what they can make again. One that can never have room is refused. Whether it is to
+    /// ask again at once: it wants less now, or there is another one behind it in its place.
     pub(super) fn lacks_room(&mut self, index: usize, bytes: u64) -> bool {
         for pending in self.answers.pending.iter_mut().skip(index).filter(|pending| pending.again_bytes.is_some()) {
             if let Answer::Work(work) = &mut pending.answer {
                 work.shed();
+            }
+        }
+        if let (0, Some(pending)) = (index, self.answers.pending.front_mut())
+            && let Answer::Work(work) = &mut pending.answer
+        {
+            let said = work.take_said();
+            if !said.is_empty() {
+                // It wanted room for that, too.
+                pending.again_bytes = Some(bytes.saturating_sub(said.len() as u64));
+                self.sending.output.push(&said);
+                return true;
             }
         }
         let can_have = self.footprint().saturating_add(bytes) <= self.budget().max_bytes();

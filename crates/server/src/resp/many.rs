@@ -308,9 +308,10 @@ impl ManyWork {
         commands + keys
     }
 
-    /// Bytes of records and replies for which there is room.
+    /// Bytes of records and replies for which there is room, beside the replies that there are.
     fn has_bytes(&self) -> u64 {
-        self.room_bytes.unwrap_or_else(|| self.first_bytes()) + self.contention.group.room_bytes()
+        let room_bytes = self.room_bytes.unwrap_or_else(|| self.first_bytes()) + self.contention.group.room_bytes();
+        room_bytes.saturating_sub(self.said_before.len() as u64)
     }
 
     /// Begins, or begins again.
@@ -425,7 +426,7 @@ impl ManyWork {
             () if self.contention.attempts > ATTEMPTS_MAX => {
                 self.failed(&error_of(&Error::Busy, false, context), context, asked)
             }
-            () => Progress::WantsRoom(bytes),
+            () => Progress::WantsRoom(bytes.saturating_add(self.said_before.len() as u64)),
         }
     }
 

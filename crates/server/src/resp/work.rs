@@ -117,6 +117,11 @@ impl Work {
         waits
     }
 
+    /// What can be said of it already, if no answer comes before.
+    pub(crate) fn take_said(&mut self) -> Vec<u8> {
+        if let WorkKind::Many(many) = &mut self.kind { many.take_said() } else { Vec::new() }
+    }
+
     /// The answer, if what is left of it is refused with these words.
     pub(crate) fn refused(&self, said: Vec<u8>) -> Vec<u8> {
         if let WorkKind::Many(many) = &self.kind { many.refused(&said) } else { said }

@@ -228,6 +228,20 @@ fn commands_of_a_pipeline_that_have_no_room_together_go_one_by_one() {
         }
         assert_eq!(client.number("EXISTS h"), 0, "{engine:?}");
         assert!(joined(&bench) > 10, "{engine:?}: {}", joined(&bench));
+        // So are long replies, of which each is sent before the next one is made.
+        for number in 0..40 {
+            assert_eq!(client.ask(&format!("RPUSH l {number}-{long}")), format!("({})", number + 1), "{engine:?}");
+        }
+        client.send(&(0..40).flat_map(|_| of_words("LPOP l")).collect::<Vec<u8>>());
+        for number in 0..40 {
+            let told = client.read();
+            let begun = format!("\"{number}-v");
+            assert!(
+                told.starts_with(&begun) && told.len() > 60_000,
+                "{engine:?}, {number}: {}",
+                &told[..told.len().min(80)]
+            );
+        }
         // One that can never have room is refused alone.
         for number in 0..10 {
             assert_eq!(client.ask(&format!("HSET h f{number} {long}")), "(1)", "{engine:?}");

@@ -91,6 +91,12 @@ impl ManyWork {
         self.begin(context, asked)
     }
 
+    /// Replies to commands that are over, while others go on. They can be sent if no answer comes
+    /// before.
+    pub(crate) fn take_said(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.said_before)
+    }
+
     fn end_first(&mut self, said: &[u8]) {
         self.said_before.extend_from_slice(said);
         self.commands.remove(0);
