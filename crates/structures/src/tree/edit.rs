@@ -533,7 +533,7 @@ impl TreeRoot {
         let Some(small) = node.children.get(at).filter(|child| child.bytes < SMALL_BYTES) else { return Ok(()) };
         let fits = |other: usize| {
             let other = node.children.get(other)?;
-            (small.bytes.saturating_add(other.bytes) <= MERGED_BYTES_MAX).then_some((other.number, other.bytes))
+            fits_into_one(small.bytes, other.bytes).then_some((other.number, other.bytes))
         };
         let before = at.checked_sub(1);
         let left = match (fits(at + 1), before.and_then(fits)) {
@@ -683,6 +683,11 @@ impl TreeRoot {
     }
 }
 
+/// Whether two neighbours of these bytes are to be one node.
+fn fits_into_one(one: u64, other: u64) -> bool {
+    one.saturating_add(other) <= MERGED_BYTES_MAX
+}
+
 /// Writes an inner node in which one child is another one, if that is all there is to do: the other
 /// entries are not looked at. What its parent says of it then.
 fn replace_entry(
@@ -691,7 +696,9 @@ fn replace_entry(
     (child, replacement): (&FoundChild, &[ChildEntry]),
 ) -> Option<ChildEntry> {
     let [entry] = replacement else { return None };
-    if entry.bytes < SMALL_BYTES {
+    let neighbours = [child.at.checked_sub(1), child.at.checked_add(1)];
+    let mut bytes = neighbours.into_iter().flatten().filter_map(|at| node.child_bytes(at));
+    if entry.bytes < SMALL_BYTES && bytes.any(|other| fits_into_one(entry.bytes, other)) {
         return None;
     }
     let count = own.count.checked_sub(child.entry.count)?.checked_add(entry.count)?;

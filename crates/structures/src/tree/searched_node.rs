@@ -101,6 +101,12 @@ impl SearchedNode {
         Ok((entry, reader.at()))
     }
 
+    /// Bytes of the child at a place among them, if there is one.
+    pub(super) fn child_bytes(&self, at: usize) -> Option<u64> {
+        let (child, _) = self.child(*self.entries.get(at)?).ok()?;
+        Some(child.bytes)
+    }
+
     /// The children that have some of these places, each with the elements before it.
     pub(super) fn children_at(
         &self,
