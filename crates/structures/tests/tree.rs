@@ -1,12 +1,14 @@
 //! Trees do what collections of the standard library do, whichever nodes are missing at first.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use stratakv_base::random::Random;
 use stratakv_structures::tree::{
-    BY_MEMBER, MAIN, NODE_BYTES, NodeName, Nodes, ReadNodes, TOP_BYTES, TreeError, TreeRoot, is_tree, score_key,
+    BY_MEMBER, MAIN, NODE_BYTES, NodeName, Nodes, ReadNodes, SearchNode, SearchedNode, TOP_BYTES, TreeError, TreeRoot,
+    is_tree, score_key,
 };
 use stratakv_structures::{Hash, Kind, List, Set, SortedSet, len};
 
@@ -18,6 +20,9 @@ struct Bench {
     changed: BTreeMap<u64, Option<Bytes>>,
     missing: RefCell<HashSet<u64>>,
     useful: RefCell<HashSet<u64>>,
+    searched: RefCell<HashMap<u64, Arc<SearchedNode>>>,
+    /// How often what was changed with a node was what a search would find.
+    kept: Cell<usize>,
 }
 
 impl ReadNodes for Bench {
@@ -33,6 +38,19 @@ impl ReadNodes for Bench {
         self.missing.borrow_mut().insert(number);
         Err(TreeError::Missing)
     }
+
+    fn read_searched(&self, number: u64, bytes: u64, search: &SearchNode<'_>) -> Result<Arc<SearchedNode>, TreeError> {
+        let image = self.read(number, bytes)?;
+        let fresh = Arc::new(search(image.clone())?);
+        let kept = self.searched.borrow().get(&number).filter(|kept| *kept.image() == image).cloned();
+        if let Some(kept) = kept {
+            assert_eq!(kept, fresh, "what is kept is what a search finds");
+            self.kept.set(self.kept.get() + 1);
+            return Ok(kept);
+        }
+        self.searched.borrow_mut().insert(number, Arc::clone(&fresh));
+        Ok(fresh)
+    }
 }
 
 impl Nodes for Bench {
@@ -47,6 +65,11 @@ impl Nodes for Bench {
     fn write(&mut self, number: u64, image: Bytes) {
         assert_eq!(NodeName::of(&image).unwrap().number, number);
         self.changed.insert(number, Some(image));
+    }
+
+    fn write_searched(&mut self, number: u64, node: SearchedNode) {
+        self.write(number, node.image().clone());
+        self.searched.borrow_mut().insert(number, Arc::new(node));
     }
 
     fn free(&mut self, number: u64) {
@@ -205,6 +228,7 @@ fn a_tree_of_fields_is_a_map() {
             }
         }
         assert!(rounds_max <= 5, "{rounds_max}: one for each level");
+        assert!(bench.kept.get() > 1000, "{} times what was kept was used", bench.kept.get());
         let bytes: usize = model.iter().map(|(field, value)| 2 + field.len() + value.len()).sum();
         assert!(root.element_bytes() >= bytes as u64 && root.element_bytes() <= bytes as u64 * 11 / 10);
         bench.check(&root);

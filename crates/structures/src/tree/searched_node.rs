@@ -13,7 +13,7 @@ use super::{ReadNodes, TreeError};
 use crate::{Damaged, varint};
 
 /// See the module. Takes eight bytes for each entry beside the node's own.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchedNode {
     image: Bytes,
     shape: Shape,
@@ -21,7 +21,7 @@ pub struct SearchedNode {
 }
 
 /// Where an entry begins.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EntryPlace {
     start: u32,
     /// Elements below the entries before it.
