@@ -28,6 +28,8 @@ struct Map {
     /// Steps of maintenance to come.
     chores: AtomicU64,
     closed: AtomicBool,
+    /// Keys of which it was told before.
+    prefetched: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Map {
@@ -68,6 +70,10 @@ impl Shared for Map {
             expiry: Expiry::NEVER,
         });
         Reply::Record(record)
+    }
+
+    fn prefetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        self.prefetched.lock().unwrap().extend(keys.map(<[u8]>::to_vec));
     }
 
     fn last_version(&self) -> u64 {
@@ -112,6 +118,20 @@ fn replies(driver: &mut Driver<Toy>, count: usize) -> HashMap<u64, Reply> {
         }
     }
     replies
+}
+
+#[test]
+fn an_engine_hears_of_keys_that_follow_until_it_panics() {
+    let map = map(false);
+    let runtime = start(&map);
+    let mut driver = runtime.driver().unwrap();
+    let tell = |driver: &Driver<Toy>| driver.prefetch(&mut [&b"one"[..], b"other"].into_iter());
+    tell(&driver);
+    assert_eq!(*map.prefetched.lock().unwrap(), [&b"one"[..], b"other"]);
+    driver.submit(0, 1, put(PANICS, 1));
+    assert!(matches!(replies(&mut driver, 1)[&1], Reply::Failed(Error::Unknown(_))));
+    tell(&driver);
+    assert_eq!(map.prefetched.lock().unwrap().len(), 2, "it is not called any more");
 }
 
 #[test]
