@@ -381,15 +381,20 @@ impl Run {
             // Before anybody hears of it.
             self.look_at(life)?;
             let Run { host, clients, adversaries, statistics, .. } = self;
-            for client in clients {
+            let unsaid = |clients: &mut [Box<dyn Talker>]| -> usize {
+                clients.iter_mut().map(|client| client.line().to_write.len()).sum()
+            };
+            let unsaid_before = unsaid(clients);
+            for client in clients.iter_mut() {
                 busy |= host.world.with_net(|net, net_random| client.act(net, net_random, statistics))?;
             }
             for adversary in adversaries {
                 host.world.with_net(|net, net_random| adversary.finish(net, net_random, statistics));
             }
-            // A long answer through a narrow pipe takes its time; it is another thing when nothing
-            // moves.
-            let answered = self.statistics.answered + self.statistics.served.adversary > before;
+            let said = unsaid(clients) < unsaid_before;
+            // A long answer or a long command through a narrow pipe takes its time; it is another
+            // thing when nothing moves.
+            let answered = said || self.statistics.answered + self.statistics.served.adversary > before;
             idle = if answered { 0 } else { idle + if busy { 1 } else { 50 } };
             self.host.pass(if busy { 20_000 } else { 10_000_000 });
             if idle > 50 * IDLE_ROUNDS_MAX {
